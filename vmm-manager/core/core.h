@@ -1,0 +1,84 @@
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "base/loop.h"
+#include "host/console.h"
+#include "host/session.h"
+#include "model/spec.h"
+#include "model/state.h"
+
+/*
+ * The core: what exists, who may do what when, and in which state it is. One thread (the loop's) owns
+ * everything here. The API calls down into it and never reaches a backend or the store by itself.
+ */
+struct core;
+struct sandbox;
+
+struct core_options {
+    const char *state_dir; /* absolute */
+    uint32_t max_sandboxes;
+};
+
+int core_new(struct loop *loop, const struct core_options *options, struct core **ret,
+             struct error *err);
+/* Lets go of everything; VMs stay alive, to be adopted by the next daemon. */
+struct core *core_free(struct core *core);
+/* Adopts what lives, finishes or undoes what was half done. `done` when requests may come. */
+int core_recover(struct core *core, void (*done)(const struct error *err, void *userdata),
+                 void *userdata);
+
+/* ---- sandboxes ---- */
+struct sandbox_create_callbacks {
+    /* May be NULL. percent -1: unknown. */
+    void (*on_progress)(const char *step, int percent, void *userdata);
+    /* Running, or err says why not and nothing is left of it. Called once. */
+    void (*on_done)(struct sandbox *sb, const struct error *err, void *userdata);
+};
+/* The spec is copied. Cancelled by sandbox_create_forget(): then no callback comes, creation goes on. */
+int sandbox_create(struct core *core, const struct sandbox_spec *spec,
+                   const struct sandbox_create_callbacks *cb, void *userdata,
+                   struct sandbox **ret, struct error *err);
+void sandbox_create_forget(struct sandbox *sb, void *userdata);
+
+/* By id or name; NULL and err (sandbox_not_found) otherwise. Weak. */
+struct sandbox *sandbox_find(struct core *core, const char *id_or_name, struct error *err);
+typedef void (*sandbox_each_fn)(struct sandbox *sb, void *userdata);
+void sandbox_each(struct core *core, sandbox_each_fn fn, void *userdata);
+
+/* Kills, removes all files, forgets. `done` may be NULL. Any state; twice is fine. */
+int sandbox_remove(struct sandbox *sb, backend_done_fn done, void *userdata);
+
+const char *sandbox_id(const struct sandbox *sb);
+enum sandbox_state sandbox_get_state(const struct sandbox *sb);
+const struct sandbox_spec *sandbox_get_spec(const struct sandbox *sb);
+pid_t sandbox_pid(const struct sandbox *sb);
+const char *sandbox_log_path(const struct sandbox *sb);
+json_t *sandbox_to_json(const struct sandbox *sb);
+
+/*
+ * The console of a running sandbox, or NULL and err (not running, failed with its reason). Weak: valid
+ * until the next return to the loop unless a watch is held.
+ */
+struct console *sandbox_console(struct sandbox *sb, struct error *err);
+
+/* Sessions by name. The one named "default" is made on first use. Weak. */
+struct session *sandbox_session(struct sandbox *sb, const char *name, struct error *err);
+int sandbox_session_new(struct sandbox *sb, const struct session_spec *spec, struct session **ret,
+                        struct error *err);
+int sandbox_session_remove(struct sandbox *sb, const char *name, backend_done_fn done,
+                           void *userdata);
+json_t *sandbox_sessions_to_json(struct sandbox *sb);
+
+/* ---- templates, images, kernels, host ---- */
+json_t *core_templates_to_json(struct core *core);
+int core_template_remove(struct core *core, const char *id, struct error *err);
+struct backend *core_backend(struct core *core, const char *name, struct error *err);
+struct loop *core_loop(struct core *core);
+struct workers *core_workers(struct core *core);
+/* {ok, checks:[…]}; asynchronous because probing may block. */
+int core_doctor(struct core *core, void (*done)(json_t *report, void *userdata), void *userdata);
