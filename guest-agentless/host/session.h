@@ -90,6 +90,10 @@ const struct session_record *session_get_record(const struct session *s);
 struct session_view;
 
 struct session_view_callbacks {
+    /* The command left the queue and runs (attach: at once); start[] are its output offsets. Before
+     * any output, from the loop. May be NULL. */
+    void (*on_started)(struct session_view *v, uint64_t command, const uint64_t start[3],
+                       void *userdata);
     void (*on_output)(struct session_view *v, int stream /* 1 or 2 */, uint64_t offset,
                       const uint8_t *data, size_t size, void *userdata);
     /* More of the command's stdin may be written. May be NULL. */

@@ -66,6 +66,17 @@ json_t *sandbox_to_json(const struct sandbox *sb);
  */
 struct console *sandbox_console(struct sandbox *sb, struct error *err);
 
+/*
+ * Tells once that the console which sandbox_console() gave is over: broken, failed, removed. Called
+ * from the loop after the console's own last callbacks and before console_free(); nothing that hangs
+ * on that console calls back afterwards. Freeing the watch (also inside the call) ends it.
+ */
+struct sandbox_watch;
+typedef void (*sandbox_gone_fn)(struct sandbox *sb, const struct error *reason, void *userdata);
+int sandbox_watch_new(struct sandbox *sb, sandbox_gone_fn gone, void *userdata,
+                      struct sandbox_watch **ret);
+struct sandbox_watch *sandbox_watch_free(struct sandbox_watch *w); /* always NULL */
+
 /* Sessions by name. The one named "default" is made on first use. Weak. */
 struct session *sandbox_session(struct sandbox *sb, const char *name, struct error *err);
 int sandbox_session_new(struct sandbox *sb, const struct session_spec *spec, struct session **ret,
