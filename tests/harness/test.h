@@ -8,8 +8,9 @@
 
 /*
  * The unit-test harness. A test is a function that registers itself; a failed assertion prints the
- * place and the values and ends the process, so nothing runs on after it. The program runs all tests,
- * or those whose name contains its argument; `-l` lists them. test_skip() ends the program with 77.
+ * place and the values and ends the process, so nothing runs on after it. The program runs all
+ * tests, or those whose name contains its argument; `-l` lists them. test_skip() ends the program
+ * with 77.
  */
 typedef void (*test_fn)(void);
 void test_register(const char *name, test_fn fn);
