@@ -38,8 +38,8 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to);
 
 /*
  * Strict: an unknown key, a wrong type, a value out of range are errors that name the key, the
- * value and what was expected. `spec` is initialised by the caller and keeps defaults of absent keys.
- * Keys: name image template backend user workdir env{} cpus memory_mib disk_mib timeout_sec.
+ * value and what was expected. `spec` is initialised by the caller and keeps defaults of absent
+ * keys. Keys: name image template backend user workdir env{} cpus memory_mib disk_mib timeout_sec.
  */
 int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct error *err);
 json_t *sandbox_spec_to_json(const struct sandbox_spec *spec); /* NULL: out of memory */
@@ -53,11 +53,13 @@ struct exec_request {
     bool tty;
     bool stdin_open; /* input will come; otherwise stdin is /dev/null */
     bool detach;     /* answer when started; output is kept in the guest, oldest dropped */
+    bool keep;       /* goes on when the client goes away, to be attached again */
     uint16_t rows, cols;
     uint32_t timeout_msec;
     uint64_t memory_max_bytes;
     uint32_t pids_max;
 };
 void exec_request_done(struct exec_request *req);
-/* Keys: argv[] env{} cwd user tty stdin detach rows cols timeout_ms memory_max_bytes pids_max. */
+/* Keys: argv[] env{} cwd user tty stdin detach keep rows cols timeout_ms memory_max_bytes pids_max.
+ */
 int exec_request_from_json(const json_t *json, struct exec_request *req, struct error *err);
