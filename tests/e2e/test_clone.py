@@ -1,0 +1,55 @@
+"""Every sandbox is a machine of its own."""
+import concurrent.futures
+import time
+
+IDENTITY = "; ".join([
+    "cat /etc/machine-id", "cat /proc/sys/kernel/random/boot_id", "hostname",
+    "head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo",
+    "python3 -c 'import os,uuid; print(os.getrandom(16).hex()); print(uuid.uuid4())'",
+    "date +%s.%N"])
+
+
+def test_clones_share_nothing(hearth):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        boxes = list(pool.map(lambda _: hearth.create("base"), range(8)))
+        try:
+            results = list(pool.map(lambda b: (b.exec("sh", "-c", IDENTITY), time.time()), boxes))
+            rows = [r["stdout"].split() for r, _ in results]
+            for column in range(6):
+                values = [row[column] for row in rows]
+                assert len(set(values)) == 8, (column, values)
+            for row, (_, now) in zip(rows, results):
+                assert abs(float(row[6]) - now) < 2.0, (row[6], now)
+            list(pool.map(lambda b: b.exec("sh", "-c", "echo mine > /only; echo mine > /dev/shm/only"), boxes[:1]))
+            for box in boxes[1:]:
+                assert box.exec("sh", "-c", "ls /only /dev/shm/only")["exit_code"] != 0
+        finally:
+            list(pool.map(lambda b: b.remove(), boxes))
+
+
+def test_second_sandbox_is_a_restore(hearth):
+    first = hearth.create("base")
+    second = hearth.create("base")
+    try:
+        templates = hearth.client.get("/v1/templates")["templates"]
+        assert templates
+        assert second.info["timings"]["restore_ms"] > 0
+    finally:
+        first.remove()
+        second.remove()
+
+
+def test_image_is_never_written(hearth, cache):
+    import hashlib
+    import json
+    name = json.loads((cache / "images/names/base.json").read_text())
+    box = hearth.create("base")
+    try:
+        box.exec("sh", "-c", "rm -rf /usr/share/doc /bin/ls; echo x > /etc/passwd; sync")
+    finally:
+        box.remove()
+    digest = hashlib.sha256()
+    with open(cache / f"images/blobs/{name['sha256']}.erofs", "rb") as blob:
+        while chunk := blob.read(1 << 20):
+            digest.update(chunk)
+    assert digest.hexdigest() == name["sha256"]
