@@ -25,8 +25,8 @@ int image_list(struct image **ret, size_t *ret_count, struct error *err);
 typedef void (*image_progress_fn)(int percent, const char *what, void *userdata);
 
 /*
- * Makes an image of a directory or a rootfs tar (plain or compressed), deterministically, and names it.
- * The source is only read. Blocks; for workers and tools.
+ * Makes an image of a directory or a rootfs tar (plain or compressed), deterministically, and names
+ * it. The source is only read. Blocks; for workers and tools.
  */
 int image_import(const char *name, const char *source, image_progress_fn progress, void *userdata,
                  struct image *ret, struct error *err);
