@@ -1,0 +1,127 @@
+/*
+ * A guest that does not keep to the protocol, as PID 1 in place of hearth-init. One program per
+ * HOSTILE_MODE. It answers the first hello correctly where its kind of misbehaviour needs that.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MODE_SILENT 1   /* never answers */
+#define MODE_GARBAGE 2  /* endless noise from the start */
+#define MODE_PANIC 3    /* PID 1 ends: the kernel panics */
+#define MODE_SYNCS 4    /* endless sync marks and half frames */
+#define MODE_FATAL 5    /* says that it cannot go on, and powers off */
+
+static void pause_msec(long msec)
+{
+    struct timespec t = {msec / 1000, msec % 1000 * 1000000};
+
+    (void)nanosleep(&t, NULL);
+}
+
+static void load_modules(void)
+{
+    FILE *list = fopen("/modules/modules.list", "re");
+    char line[256], path[300];
+
+    while (list && fgets(line, sizeof(line), list)) {
+        int fd;
+
+        line[strcspn(line, "\n")] = '\0';
+        (void)snprintf(path, sizeof(path), "/modules/%s", line);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            (void)syscall(SYS_finit_module, fd, "", 0);
+            (void)close(fd);
+        }
+    }
+    if (list)
+        (void)fclose(list);
+}
+
+static int open_port(void)
+{
+    for (int tries = 0; tries < 500; tries++) {
+        DIR *dir = opendir("/sys/class/virtio-ports");
+        struct dirent *entry;
+        char path[512];
+        int fd = -1;
+
+        while (dir && (entry = readdir(dir)) != NULL) {
+            if (entry->d_name[0] == '.')
+                continue;
+            (void)snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+            fd = open(path, O_RDWR | O_CLOEXEC);
+            if (fd >= 0)
+                break;
+        }
+        if (dir)
+            (void)closedir(dir);
+        if (fd >= 0)
+            return fd;
+        pause_msec(10);
+    }
+    return -1;
+}
+
+static void noise(int fd)
+{
+    static uint8_t block[65536];
+    uint32_t x = 1;
+
+    for (;;) {
+        for (size_t i = 0; i < sizeof(block); i++) {
+            x = x * 1664525 + 1013904223;
+            block[i] = (uint8_t)(x >> 24);
+        }
+        if (write(fd, block, sizeof(block)) < 0)
+            pause_msec(10);
+    }
+}
+
+static void syncs(int fd)
+{
+    static const uint8_t mark[16] = {0x7f, 'H', 'E', 'A', 'R', 'T', 'H', '-',
+                                     'S',  'Y', 'N', 'C', 0x00, 0xff, '\r', '\n'};
+    /* A control frame that promises 100 bytes and brings 16 of the next mark. */
+    static const uint8_t half[20] = {100, 0, 0, 0, 1, 0, 0x48, 0x7e};
+
+    for (;;)
+        if (write(fd, mark, sizeof(mark)) < 0 || write(fd, half, sizeof(half)) < 0)
+            pause_msec(10);
+}
+
+int main(void)
+{
+    int fd;
+
+    (void)mkdir("/proc", 0755);
+    (void)mkdir("/sys", 0755);
+    (void)mkdir("/dev", 0755);
+    (void)mount("proc", "/proc", "proc", 0, NULL);
+    (void)mount("sys", "/sys", "sysfs", 0, NULL);
+    (void)mount("dev", "/dev", "devtmpfs", 0, NULL);
+    load_modules();
+    if (HOSTILE_MODE == MODE_PANIC)
+        return 1;
+    if (HOSTILE_MODE == MODE_FATAL) {
+        printf("hearth-init: fatal: test says so\n");
+        (void)fflush(stdout);
+        (void)syscall(SYS_reboot, 0xfee1dead, 672274793, 0x4321fedc, NULL);
+    }
+    fd = open_port();
+    if (HOSTILE_MODE == MODE_GARBAGE)
+        noise(fd);
+    if (HOSTILE_MODE == MODE_SYNCS)
+        syncs(fd);
+    for (;;)
+        pause_msec(1000000);
+}
