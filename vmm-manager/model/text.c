@@ -130,3 +130,19 @@ int json_object_set_bytes(json_t *object, const char *key, const void *data, siz
         return -ENOMEM;
     return json_object_set_new(object, long_key, json_string_nocheck(text)) < 0 ? -ENOMEM : 0;
 }
+
+json_t *json_text(const char *s)
+{
+    size_t size = strlen(s);
+    _cleanup_free_ char *copy = strdup(s);
+
+    if (!copy)
+        return NULL;
+    for (size_t i = 0; i < size;) {
+        size_t length = utf8_sequence((const uint8_t *)copy + i, size - i);
+        if (length == 0)
+            copy[i] = '?';
+        i += MAX(length, (size_t)1);
+    }
+    return json_stringn_nocheck(copy, size);
+}

@@ -32,3 +32,7 @@ int json_bytes_get(const json_t *json, const char **ret_data, size_t *ret_size, 
  * form of captured output and paths in answers. 0 or -ENOMEM.
  */
 int json_object_set_bytes(json_t *object, const char *key, const void *data, size_t size);
+
+/* Text for people that may hold foreign bytes: what is not UTF-8 becomes '?'. NULL: out of memory.
+ */
+json_t *json_text(const char *s);

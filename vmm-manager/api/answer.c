@@ -1,0 +1,177 @@
+#include "api/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/strv.h"
+#include "model/text.h"
+
+/* The largest piece that MHD asks for at once. */
+#define CONTENT_BLOCK (32u * 1024u)
+
+json_t *error_to_json(const struct error *err)
+{
+    return json_pack("{s:s, s:o}", "code", error_code_name(err->code), "message",
+                     json_text(err->text));
+}
+
+/* Without memory for an answer the connection is dropped. */
+static void request_set_response(struct request *req, unsigned status,
+                                 struct MHD_Response *response, const char *type)
+{
+    if (req->phase != REQUEST_HEAD && req->phase != REQUEST_HANDLED) {
+        /* Answered twice is our mistake; a request that failed meanwhile is not. */
+        if (response)
+            MHD_destroy_response(response);
+        return;
+    }
+    req->status = status;
+    req->response = response;
+    if (response && type &&
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) != MHD_YES) {
+        MHD_destroy_response(response);
+        req->response = NULL;
+    }
+    req->phase = req->response ? REQUEST_ANSWERED : REQUEST_FAILED;
+    request_wake(req);
+}
+
+static void request_answer_malloced(struct request *req, unsigned status, const char *type,
+                                    void *data, size_t size)
+{
+    struct MHD_Response *response =
+        data ? MHD_create_response_from_buffer(size, data, MHD_RESPMEM_MUST_FREE) : NULL;
+
+    if (!response)
+        free(data);
+    request_set_response(req, status, response, type);
+}
+
+void request_answer(struct request *req, unsigned status, json_t *json_consume)
+{
+    char *text = json_consume ? json_dumps(json_consume, JSON_COMPACT) : NULL;
+
+    json_decref(json_consume);
+    request_answer_malloced(req, status, "application/json", text, text ? strlen(text) : 0);
+}
+
+void request_answer_empty(struct request *req, unsigned status)
+{
+    static char nothing[] = "";
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+
+    request_set_response(req, status, response, NULL);
+}
+
+void request_answer_text(struct request *req, const char *type, const void *data, size_t size)
+{
+    char *copy = malloc(size + 1);
+
+    if (copy)
+        memcpy(copy, size > 0 ? data : "", size);
+    request_answer_malloced(req, MHD_HTTP_OK, type, copy, size);
+}
+
+/* In the middle of a body: see the theory of operation in request.c. */
+static void request_answer_raw(struct request *req, unsigned status, const struct error *err)
+{
+    json_t *json = error_to_json(err);
+    _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+    json_decref(json);
+    if (text)
+        req->raw = string_printf("HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
+                                 "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                                 status, MHD_get_reason_phrase_for(status), strlen(text), text);
+    req->status = status;
+    req->phase = REQUEST_FAILED;
+    request_wake(req);
+}
+
+void request_answer_error(struct request *req, const struct error *err)
+{
+    unsigned status = (unsigned)error_code_http_status(err->code);
+
+    if (req->phase != REQUEST_HEAD && req->phase != REQUEST_HANDLED)
+        return;
+    if (req->in_body)
+        request_answer_raw(req, status, err);
+    else
+        request_answer(req, status, error_to_json(err));
+}
+
+/* ---- streamed ---- */
+
+static ssize_t on_content(void *cls, uint64_t pos, char *data, size_t max)
+{
+    struct request *req = cls;
+    size_t size = MIN(max, req->out.size);
+
+    (void)pos;
+    if (req->phase == REQUEST_FAILED)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (size > 0) {
+        memcpy(data, buf_data(&req->out), size);
+        buf_consume(&req->out, size);
+        if (req->drained)
+            req->drained(req->state, size);
+        return (ssize_t)size;
+    }
+    if (req->out_ended)
+        return req->out_complete ? MHD_CONTENT_READER_END_OF_STREAM
+                                 : MHD_CONTENT_READER_END_WITH_ERROR;
+    request_suspend(req);
+    return 0;
+}
+
+void request_stream_begin(struct request *req, const char *type, size_t max,
+                          request_drained_fn drained)
+{
+    buf_init(&req->out, max);
+    req->out_streaming = true;
+    req->drained = drained;
+    request_set_response(
+        req, MHD_HTTP_OK,
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CONTENT_BLOCK, on_content, req, NULL),
+        type);
+}
+
+int request_stream_write(struct request *req, const void *data, size_t size)
+{
+    int r = buf_append(&req->out, data, size);
+
+    if (r >= 0)
+        request_wake(req);
+    return r;
+}
+
+int request_stream_line(struct request *req, json_t *json_consume)
+{
+    _cleanup_free_ char *text = json_consume ? json_dumps(json_consume, JSON_COMPACT) : NULL;
+
+    json_decref(json_consume);
+    if (!text)
+        return -ENOMEM;
+    if (strlen(text) + 1 > buf_room(&req->out))
+        return -ENOBUFS;
+    int r = buf_append_string(&req->out, text);
+    if (r >= 0)
+        r = buf_append_string(&req->out, "\n");
+    request_wake(req);
+    return r;
+}
+
+size_t request_stream_room(const struct request *req)
+{
+    return buf_room(&req->out);
+}
+
+void request_stream_end(struct request *req, bool complete)
+{
+    req->out_ended = true;
+    req->out_complete = complete;
+    request_wake(req);
+}

@@ -1,0 +1,161 @@
+#include "api/http.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "api/request.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+/*
+ * Theory of operation. MHD has no thread: its epoll descriptor is an io source of our loop and its
+ * nearest time-out a timer; either one runs MHD_run(), which calls back into request.c (access,
+ * completed), answer.c (content) and upgrade.c. Outside of these calls a connection either waits
+ * for its client, in MHD, or is suspended and waits for us. request_wake() resumes it: MHD signals
+ * its own eventfd, our loop sees it through the epoll descriptor, and MHD calls back again.
+ */
+
+/*
+ * A server at its limit of connections stops listening, and listens again only at the start of the
+ * run after the one that closed a connection.
+ */
+static bool server_has_room_again(struct http_server *server)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    bool was_full = server->full;
+
+    server->full = info && info->num_connections >= server->connections;
+    return was_full && !server->full;
+}
+
+static int server_run(struct http_server *server)
+{
+    MHD_UNSIGNED_LONG_LONG msec;
+    uint64_t at = USEC_INFINITY;
+
+    if (MHD_run(server->daemon) != MHD_YES)
+        log_warning("http: the server could not serve its connections, ignoring");
+    if (server_has_room_again(server))
+        at = 0;
+    else if (MHD_get_timeout(server->daemon, &msec) == MHD_YES)
+        at = clock_now_usec() + (uint64_t)msec * USEC_PER_MSEC;
+    return source_set_time(server->timer, at);
+}
+
+void server_kick(struct http_server *server)
+{
+    if (server->timer)
+        (void)source_set_time(server->timer, clock_now_usec());
+}
+
+static int on_io(struct source *s, int fd, uint32_t events, void *userdata)
+{
+    (void)s;
+    (void)fd;
+    (void)events;
+    return server_run(userdata);
+}
+
+static int on_timer(struct source *s, uint64_t now_usec, void *userdata)
+{
+    (void)s;
+    (void)now_usec;
+    return server_run(userdata);
+}
+
+static void on_log(void *cls, const char *format, va_list args) _printf_(2, 0);
+static void on_log(void *cls, const char *format, va_list args)
+{
+    char text[256];
+
+    (void)cls;
+    if (!log_enabled(LOG_LEVEL_DEBUG))
+        return;
+    (void)vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_debug("http: %s", text);
+}
+
+static struct MHD_Daemon *daemon_start(struct http_server *server,
+                                       const struct http_options *options)
+{
+    unsigned flags =
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
+
+    return MHD_start_daemon(flags, /* port= */ 0, NULL, NULL, request_access, server,
+                            MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+                            options->listen_fd, MHD_OPTION_CONNECTION_LIMIT, server->connections,
+                            MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX,
+                            MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
+}
+
+int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
+                    struct error *err)
+{
+    struct http_server *server = calloc(1, sizeof(*server));
+    const union MHD_DaemonInfo *info;
+    int r;
+
+    if (!server)
+        return error_set(err, ENOMEM, "http: out of memory");
+    server->loop = loop;
+    server->routes = options->routes;
+    server->n_routes = options->n_routes;
+    server->context = options->context;
+    server->connections = options->connections ? options->connections : HTTP_CONNECTIONS_MAX;
+    server->idle_sec = options->idle_sec ? options->idle_sec : HTTP_IDLE_SEC;
+    server->daemon = daemon_start(server, options);
+    if (!server->daemon) {
+        r = error_set(err, EIO, "http: libmicrohttpd does not start");
+        goto fail;
+    }
+    info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    if (!info || info->epoll_fd < 0) {
+        r = error_set(err, EIO, "http: libmicrohttpd was built without epoll");
+        goto fail;
+    }
+    r = loop_add_io(loop, "http", info->epoll_fd, EPOLLIN, on_io, server, &server->io);
+    if (r >= 0)
+        r = loop_add_timer(loop, "http-timeout", clock_now_usec(), on_timer, server,
+                           &server->timer);
+    if (r < 0) {
+        error_fill(err, r, "http: add to the event loop");
+        goto fail;
+    }
+    *ret = server;
+    return 0;
+fail:
+    http_server_free(server);
+    return r;
+}
+
+struct http_server *http_server_free(struct http_server *server)
+{
+    if (!server)
+        return NULL;
+    server->stopping = true;
+    while (server->upgrades) {
+        struct upgrade *up = server->upgrades;
+        /* over() closes it and so takes it off the list. */
+        up->over(up->state, REQUEST_STOPPED);
+    }
+    for (struct request *req = server->requests; req; req = req->next) {
+        request_finish(req, REQUEST_STOPPED);
+        request_wake(req);
+    }
+    if (server->daemon) {
+        /* MHD lets go of resumed and upgraded connections in
+         * its next run only. */
+        (void)MHD_run(server->daemon);
+        server->io = source_free(server->io);
+        server->timer = source_free(server->timer);
+        MHD_stop_daemon(server->daemon);
+    }
+    free(server);
+    return NULL;
+}

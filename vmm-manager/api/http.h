@@ -1,0 +1,110 @@
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/route.h"
+#include "base/error.h"
+#include "base/loop.h"
+
+/*
+ * An HTTP/1.1 server on the daemon's loop. A handler is called with a complete request (or, with
+ * ROUTE_STREAM_IN, with its head) and answers at once or later, exactly once. The request lives
+ * until its answer is out or the client is gone; what a handler keeps for it is its state, given
+ * with request_own(), which hears of the end once.
+ */
+struct http_server;
+struct request;
+
+#define REQUEST_BODY_MAX (1024u * 1024u)
+#define HTTP_CONNECTIONS_MAX 1024u
+#define HTTP_IDLE_SEC 30u             /* without a byte, before a request is complete */
+#define HTTP_MEMORY_MAX (64u * 1024u) /* of a connection: its headers and one piece of its body */
+
+struct http_options {
+    int listen_fd;              /* bound, listening, non-blocking; stays the caller's */
+    const struct route *routes; /* weak */
+    size_t n_routes;
+    void *context;        /* weak, for handlers: request_context() */
+    uint32_t idle_sec;    /* 0: HTTP_IDLE_SEC */
+    uint32_t connections; /* 0: HTTP_CONNECTIONS_MAX */
+};
+
+int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
+                    struct error *err);
+/* Ends all requests and streams (REQUEST_STOPPED). Not from inside a handler. Always NULL. */
+struct http_server *http_server_free(struct http_server *server);
+
+/* ---- what was asked ---- */
+void *request_context(const struct request *req);
+struct loop *request_loop(const struct request *req);
+const char *request_param(const struct request *req, unsigned index);
+/* NULL when absent. -EINVAL and err when it holds a NUL. */
+int request_query(struct request *req, const char *key, const char **ret, struct error *err);
+const char *request_header(struct request *req, const char *name); /* NULL when absent */
+/* The body; an empty object when there was none. Borrowed. */
+const json_t *request_json(const struct request *req);
+/* The client asked for this protocol with Connection: Upgrade. */
+bool request_wants_upgrade(struct request *req, const char *protocol);
+
+/* ---- life ---- */
+enum request_end {
+    REQUEST_DONE,    /* the answer is out */
+    REQUEST_GONE,    /* the client went away before */
+    REQUEST_STOPPED, /* the server ends */
+};
+/* `over` is called once and frees the state; the request must not be touched any more. */
+typedef void (*request_over_fn)(void *state, enum request_end why);
+void request_own(struct request *req, void *state, request_over_fn over);
+void *request_state(const struct request *req);
+
+/* ---- the answer ---- */
+void request_answer(struct request *req, unsigned status, json_t *json_consume);
+void request_answer_empty(struct request *req, unsigned status);
+void request_answer_text(struct request *req, const char *type, const void *data, size_t size);
+void request_answer_error(struct request *req, const struct error *err);
+/* {"code", "message"}; never NULL but for want of memory. */
+json_t *error_to_json(const struct error *err);
+
+/* ---- an answer that comes in pieces (chunked) ---- */
+/*
+ * Bytes wait in a buffer of at most `max` until the client takes them; `drained` (may be NULL)
+ * tells how many it took.
+ */
+typedef void (*request_drained_fn)(void *state, size_t size);
+void request_stream_begin(struct request *req, const char *type, size_t max,
+                          request_drained_fn drained);
+/* All or nothing; -ENOBUFS beyond the room. */
+int request_stream_write(struct request *req, const void *data, size_t size);
+/* One line of NDJSON. */
+int request_stream_line(struct request *req, json_t *json_consume);
+size_t request_stream_room(const struct request *req);
+/* complete=false: the client sees that the answer was cut. */
+void request_stream_end(struct request *req, bool complete);
+
+/* ---- a body that comes in pieces (ROUTE_STREAM_IN) ---- */
+struct request_body_ops {
+    /* Takes some of it and returns how much; less than all: waits for request_body_more(). */
+    size_t (*data)(void *state, const uint8_t *data, size_t size);
+    /* That was all. */
+    void (*end)(void *state);
+};
+/* The head is accepted: the body may come. Until then the connection waits. */
+void request_body_begin(struct request *req, const struct request_body_ops *ops);
+void request_body_more(struct request *req);
+
+/* ---- a connection that leaves HTTP ---- */
+struct upgrade;
+/*
+ * The 101 is out: the socket (non-blocking) is the state's to read and write until upgrade_close().
+ * `over` of request_own() comes only with REQUEST_STOPPED from here on.
+ */
+typedef void (*request_upgraded_fn)(struct upgrade *up, void *state);
+void request_upgrade(struct request *req, const char *protocol, request_upgraded_fn upgraded);
+int upgrade_fd(const struct upgrade *up);
+/* Bytes that came behind the request; valid inside request_upgraded_fn only. */
+const void *upgrade_extra(const struct upgrade *up, size_t *ret_size);
+/* Closes the socket; the loop's sources on it are freed before. Always NULL. */
+struct upgrade *upgrade_close(struct upgrade *up);

@@ -1,0 +1,418 @@
+#include "api/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+/*
+ * Theory of operation. MHD calls request_access() with a zero size once for the head, with a size
+ * for pieces of the body, with a zero size again at its end and after every resume. A response can
+ * be queued at the head or after the end, never in the middle of a body: an answer that is ready
+ * then is written past MHD (`raw`) and the connection dropped, so that a client which sends without
+ * end learns why it was cut.
+ */
+
+/* A client that sends a file may pause for longer than one that sends a request. */
+#define STREAM_IN_IDLE_SEC 600u
+
+void request_wake(struct request *req)
+{
+    if (!req->suspended)
+        return;
+    req->suspended = false;
+    MHD_resume_connection(req->conn);
+    server_kick(req->server);
+}
+
+void request_finish(struct request *req, enum request_end why)
+{
+    request_over_fn over = req->over;
+    void *state = req->state;
+
+    req->over = NULL;
+    req->state = NULL;
+    req->body_ops = NULL;
+    req->drained = NULL;
+    if (why != REQUEST_DONE)
+        req->phase = REQUEST_FAILED;
+    if (over)
+        over(state, why);
+}
+
+/* EPOLLHUP only: a client that closed its sending half still waits for its answer. */
+static int on_hup(struct source *s, int fd, uint32_t events, void *userdata)
+{
+    struct request *req = userdata;
+
+    (void)fd;
+    (void)events;
+    req->hup = source_free(s);
+    request_finish(req, REQUEST_GONE);
+    request_wake(req);
+    return 0;
+}
+
+void request_suspend(struct request *req)
+{
+    MHD_suspend_connection(req->conn);
+    req->suspended = true;
+    if (req->hup)
+        return;
+    /* Nobody polls a suspended connection: its end must be seen by ourselves. */
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info)
+        return;
+    int r = loop_add_io(req->server->loop, "http-hup", info->connect_fd, 0, on_hup, req, &req->hup);
+    if (r < 0)
+        log_warning_errno(r, "http: cannot watch a client, ignoring");
+}
+
+/* ---- head ---- */
+
+static void set_idle(struct request *req, unsigned sec)
+{
+    req->idle_changed = sec != req->server->idle_sec;
+    (void)MHD_set_connection_option(req->conn, MHD_CONNECTION_OPTION_TIMEOUT, sec);
+}
+
+static uint64_t content_length(struct request *req)
+{
+    const char *text = request_header(req, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    char *end;
+
+    /* MHD has refused what is not a number. */
+    return text ? strtoull(text, &end, 10) : 0;
+}
+
+static size_t body_max(const struct request *req)
+{
+    return req->route->flags & ROUTE_BODY ? REQUEST_BODY_MAX : 0;
+}
+
+static void answer_body_too_big(struct request *req)
+{
+    struct error err;
+
+    if (body_max(req) == 0)
+        error_set(&err, EINVAL, "%s %s takes no body", req->route->method, req->route->pattern);
+    else
+        error_set(&err, E2BIG, "the body has more than %zu bytes", body_max(req));
+    request_answer_error(req, &err);
+}
+
+static void request_route(struct request *req, const char *method, const char *url)
+{
+    struct http_server *server = req->server;
+    struct error err;
+    bool known;
+
+    req->route = route_match(server->routes, server->n_routes, method, url, &req->params, &known);
+    if (!req->route && known) {
+        error_set_code(&err, ERR_UNSUPPORTED, "%s '%.128s': not with this method", method, url);
+        request_answer_error(req, &err);
+        req->status = MHD_HTTP_METHOD_NOT_ALLOWED;
+        return;
+    }
+    if (!req->route) {
+        error_set_code(&err, ERR_NOT_FOUND, "'%.128s': no such path in this API", url);
+        request_answer_error(req, &err);
+        return;
+    }
+    if (req->route->flags & ROUTE_STREAM_IN) {
+        set_idle(req, STREAM_IN_IDLE_SEC);
+        req->phase = REQUEST_HANDLED;
+        req->route->handle(req);
+        return;
+    }
+    buf_init(&req->body, body_max(req));
+    if (content_length(req) > body_max(req))
+        answer_body_too_big(req);
+}
+
+static enum MHD_Result request_begin(struct http_server *server, struct MHD_Connection *conn,
+                                     const char *method, const char *url, struct request **ret)
+{
+    struct request *req = calloc(1, sizeof(*req));
+
+    if (!req)
+        return MHD_NO;
+    req->server = server;
+    req->conn = conn;
+    req->started_usec = clock_now_usec();
+    (void)snprintf(req->method, sizeof(req->method), "%s", method);
+    req->next = server->requests;
+    if (req->next)
+        req->next->prev = req;
+    server->requests = req;
+    *ret = req;
+    request_route(req, method, url);
+    return MHD_YES;
+}
+
+/* ---- body ---- */
+
+/* The answer that cannot wait for the end of the body. */
+static enum MHD_Result request_drop(struct request *req)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    /* Small and the first bytes of the answer: the socket's buffer has room for it. */
+    if (req->raw && info)
+        (void)send(info->connect_fd, req->raw, strlen(req->raw), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return MHD_NO;
+}
+
+static enum MHD_Result request_take(struct request *req, const char *data, size_t *size)
+{
+    if (req->body_ops) {
+        size_t used = req->body_ops->data(req->state, (const uint8_t *)data, *size);
+        if (req->phase == REQUEST_FAILED)
+            return request_drop(req);
+        *size -= used;
+        if (*size > 0)
+            request_suspend(req);
+        return MHD_YES;
+    }
+    int r = buf_append(&req->body, data, *size);
+    if (r < 0) {
+        answer_body_too_big(req);
+        return request_drop(req);
+    }
+    *size = 0;
+    return MHD_YES;
+}
+
+static int request_parse(struct request *req, struct error *err)
+{
+    json_error_t at;
+
+    if (req->body.size == 0) {
+        req->json = json_object();
+        return req->json ? 0 : error_set(err, ENOMEM, "out of memory");
+    }
+    /* NUL is refused, by name, where the strings are used; jansson itself limits the depth. */
+    req->json = json_loadb(buf_string(&req->body), req->body.size,
+                           JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    if (!req->json)
+        return error_set(err, EINVAL, "the body is not JSON: line %d, column %d: %s", at.line,
+                         at.column, at.text);
+    if (!json_is_object(req->json))
+        return error_set(err, EINVAL, "the body is not a JSON object");
+    return 0;
+}
+
+static void request_dispatch(struct request *req)
+{
+    struct error err;
+
+    req->phase = REQUEST_HANDLED;
+    int r = request_parse(req, &err);
+    buf_done(&req->body);
+    if (r < 0) {
+        request_answer_error(req, &err);
+        return;
+    }
+    if ((req->route->flags & ROUTE_UPGRADE_ONLY) && !request_wants_upgrade(req, "hearth-stream")) {
+        error_set(&err, EINVAL,
+                  "%s needs the headers 'Connection: Upgrade' and 'Upgrade: hearth-stream'",
+                  req->route->pattern);
+        request_answer_error(req, &err);
+        return;
+    }
+    req->route->handle(req);
+}
+
+/* ---- MHD's callbacks ---- */
+
+static enum MHD_Result request_queue(struct request *req)
+{
+    if (req->queued)
+        return MHD_YES;
+    req->queued = true;
+    if (req->out_streaming)
+        set_idle(req, 0);
+    enum MHD_Result result = MHD_queue_response(req->conn, req->status, req->response);
+    MHD_destroy_response(req->response);
+    req->response = NULL;
+    return result;
+}
+
+/* Head, end of the body, or resumed: goes on as far as it can. */
+static enum MHD_Result request_advance(struct request *req, bool first)
+{
+    if (req->phase == REQUEST_FAILED)
+        return request_drop(req);
+    if (req->phase == REQUEST_HEAD) {
+        req->in_body = first;
+        if (first)
+            return MHD_YES;
+        request_dispatch(req);
+    } else if (req->phase == REQUEST_HANDLED && req->body_ops && !req->in_body &&
+               !req->body_ended) {
+        req->in_body = true;
+        return MHD_YES;
+    } else if (req->phase == REQUEST_HANDLED && req->in_body) {
+        req->in_body = false;
+        req->body_ended = true;
+        req->body_ops->end(req->state);
+    }
+    if (req->phase == REQUEST_FAILED)
+        return MHD_NO;
+    if (req->phase == REQUEST_ANSWERED || req->phase == REQUEST_UPGRADING)
+        return request_queue(req);
+    request_suspend(req);
+    return MHD_YES;
+}
+
+enum MHD_Result request_access(void *cls, struct MHD_Connection *conn, const char *url,
+                               const char *method, const char *version, const char *upload_data,
+                               size_t *upload_data_size, void **req_cls)
+{
+    struct http_server *server = cls;
+    struct request *req = *req_cls;
+    bool first = !req;
+
+    (void)version;
+    if (server->stopping)
+        return MHD_NO;
+    if (first) {
+        if (request_begin(server, conn, method, url, &req) != MHD_YES)
+            return MHD_NO;
+        *req_cls = req;
+    }
+    if (*upload_data_size > 0 && req->phase != REQUEST_FAILED)
+        return request_take(req, upload_data, upload_data_size);
+    return request_advance(req, first);
+}
+
+void request_completed(void *cls, struct MHD_Connection *conn, void **req_cls,
+                       enum MHD_RequestTerminationCode code)
+{
+    struct request *req = *req_cls;
+    struct http_server *server = cls;
+
+    (void)conn;
+    if (!req)
+        return;
+    *req_cls = NULL;
+    req->suspended = false;
+    req->hup = source_free(req->hup);
+    enum request_end why = code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? REQUEST_DONE
+                           : server->stopping                          ? REQUEST_STOPPED
+                                                                       : REQUEST_GONE;
+    request_finish(req, why);
+    if (why == REQUEST_DONE && req->idle_changed)
+        set_idle(req, server->idle_sec);
+    log_debug("http: %s %s: %u in %u ms%s", req->method, req->route ? req->route->pattern : "-",
+              req->status, (unsigned)((clock_now_usec() - req->started_usec) / USEC_PER_MSEC),
+              why == REQUEST_DONE ? "" : ", client gone");
+
+    if (req->prev)
+        req->prev->next = req->next;
+    else
+        server->requests = req->next;
+    if (req->next)
+        req->next->prev = req->prev;
+    if (req->response)
+        MHD_destroy_response(req->response);
+    json_decref(req->json);
+    buf_done(&req->body);
+    buf_done(&req->out);
+    free(req->raw);
+    free(req);
+}
+
+/* ---- what was asked ---- */
+
+void *request_context(const struct request *req)
+{
+    return req->server->context;
+}
+
+struct loop *request_loop(const struct request *req)
+{
+    return req->server->loop;
+}
+
+const char *request_param(const struct request *req, unsigned index)
+{
+    return index < req->params.count ? req->params.value[index] : "";
+}
+
+int request_query(struct request *req, const char *key, const char **ret, struct error *err)
+{
+    const char *value = NULL;
+    size_t size = 0;
+
+    if (MHD_lookup_connection_value_n(req->conn, MHD_GET_ARGUMENT_KIND, key, strlen(key), &value,
+                                      &size) != MHD_YES) {
+        *ret = NULL;
+        return 0;
+    }
+    if (!value)
+        value = "";
+    if (strlen(value) != size)
+        return error_set(err, EINVAL, "'%s': has a NUL byte", key);
+    *ret = value;
+    return 0;
+}
+
+const char *request_header(struct request *req, const char *name)
+{
+    return MHD_lookup_connection_value(req->conn, MHD_HEADER_KIND, name);
+}
+
+const json_t *request_json(const struct request *req)
+{
+    return req->json;
+}
+
+/* A token in a comma-separated header. */
+static bool header_has(struct request *req, const char *name, const char *token)
+{
+    const char *p = request_header(req, name);
+
+    while (p && *p) {
+        p += strspn(p, ", \t");
+        size_t length = strcspn(p, ", \t");
+        if (length == strlen(token) && strncasecmp(p, token, length) == 0)
+            return true;
+        p += length;
+    }
+    return false;
+}
+
+bool request_wants_upgrade(struct request *req, const char *protocol)
+{
+    return header_has(req, MHD_HTTP_HEADER_CONNECTION, "upgrade") &&
+           header_has(req, MHD_HTTP_HEADER_UPGRADE, protocol);
+}
+
+void request_own(struct request *req, void *state, request_over_fn over)
+{
+    req->state = state;
+    req->over = over;
+}
+
+void *request_state(const struct request *req)
+{
+    return req->state;
+}
+
+void request_body_begin(struct request *req, const struct request_body_ops *ops)
+{
+    req->body_ops = ops;
+    request_wake(req);
+}
+
+void request_body_more(struct request *req)
+{
+    request_wake(req);
+}

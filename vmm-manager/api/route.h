@@ -1,0 +1,40 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * The table of routes. A pattern is written as docs/API.md writes it: a segment in capitals (ID,
+ * NAME, PID) stands for any one segment and becomes a parameter.
+ */
+struct request;
+
+enum route_flags {
+    ROUTE_BODY = 1 << 0,         /* takes a JSON object, at most REQUEST_BODY_MAX bytes */
+    ROUTE_STREAM_IN = 1 << 1,    /* the handler runs before the body and takes it piece by piece */
+    ROUTE_UPGRADE = 1 << 2,      /* may become a stream */
+    ROUTE_UPGRADE_ONLY = 1 << 3, /* must */
+};
+
+struct route {
+    const char *method;
+    const char *pattern;
+    void (*handle)(struct request *req);
+    unsigned flags;
+};
+
+#define ROUTE_PARAMS_MAX 2u
+#define ROUTE_PARAM_SIZE 256u
+
+struct route_params {
+    char value[ROUTE_PARAMS_MAX][ROUTE_PARAM_SIZE];
+    unsigned count;
+};
+
+/*
+ * The route of a path (already percent-decoded, without query), or NULL; then *ret_path_known tells
+ * whether the path exists with another method.
+ */
+const struct route *route_match(const struct route *routes, size_t count, const char *method,
+                                const char *path, struct route_params *ret_params,
+                                bool *ret_path_known);
