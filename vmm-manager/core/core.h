@@ -13,15 +13,27 @@
 #include "model/state.h"
 
 /*
- * The core: what exists, who may do what when, and in which state it is. One thread (the loop's) owns
- * everything here. The API calls down into it and never reaches a backend or the store by itself.
+ * The core: what exists, who may do what when, and in which state it is. One thread (the loop's)
+ * owns everything here. The API calls down into it and never reaches a backend or the store by
+ * itself.
  */
 struct core;
 struct sandbox;
 
+/* How a backend is made; the daemon decides which there are. */
+struct core_backend_factory {
+    const char *name;
+    int (*make)(const struct backend_env *env, struct backend **ret, struct error *err);
+};
+
 struct core_options {
-    const char *state_dir; /* absolute */
-    uint32_t max_sandboxes;
+    const char *state_dir;                       /* absolute */
+    uint32_t max_sandboxes;                      /* 0: 256 */
+    const struct core_backend_factory *backends; /* best first; weak, used during core_new() */
+    size_t n_backends;
+    const char *init_path;        /* hearth-init; NULL: beside the running program */
+    uint32_t min_free_mib;        /* host disk space that must stay free; 0: 256 */
+    uint64_t answer_timeout_usec; /* for a guest's first answer; 0: by accelerator */
 };
 
 int core_new(struct loop *loop, const struct core_options *options, struct core **ret,
@@ -39,10 +51,11 @@ struct sandbox_create_callbacks {
     /* Running, or err says why not and nothing is left of it. Called once. */
     void (*on_done)(struct sandbox *sb, const struct error *err, void *userdata);
 };
-/* The spec is copied. Cancelled by sandbox_create_forget(): then no callback comes, creation goes on. */
+/* The spec is copied. Cancelled by sandbox_create_forget(): then no callback comes, creation goes
+ * on. */
 int sandbox_create(struct core *core, const struct sandbox_spec *spec,
-                   const struct sandbox_create_callbacks *cb, void *userdata,
-                   struct sandbox **ret, struct error *err);
+                   const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
+                   struct error *err);
 void sandbox_create_forget(struct sandbox *sb, void *userdata);
 
 /* By id or name; NULL and err (sandbox_not_found) otherwise. Weak. */
@@ -61,15 +74,15 @@ const char *sandbox_log_path(const struct sandbox *sb);
 json_t *sandbox_to_json(const struct sandbox *sb);
 
 /*
- * The console of a running sandbox, or NULL and err (not running, failed with its reason). Weak: valid
- * until the next return to the loop unless a watch is held.
+ * The console of a running sandbox, or NULL and err (not running, failed with its reason). Weak:
+ * valid until the next return to the loop unless a watch is held.
  */
 struct console *sandbox_console(struct sandbox *sb, struct error *err);
 
 /*
  * Tells once that the console which sandbox_console() gave is over: broken, failed, removed. Called
- * from the loop after the console's own last callbacks and before console_free(); nothing that hangs
- * on that console calls back afterwards. Freeing the watch (also inside the call) ends it.
+ * from the loop after the console's own last callbacks and before console_free(); nothing that
+ * hangs on that console calls back afterwards. Freeing the watch (also inside the call) ends it.
  */
 struct sandbox_watch;
 typedef void (*sandbox_gone_fn)(struct sandbox *sb, const struct error *reason, void *userdata);
@@ -86,6 +99,8 @@ int sandbox_session_remove(struct sandbox *sb, const char *name, backend_done_fn
 json_t *sandbox_sessions_to_json(struct sandbox *sb);
 
 /* ---- templates, images, kernels, host ---- */
+/* A sandbox or a template that is being made stands on this image. */
+bool core_image_in_use(struct core *core, const char *image_sha256);
 json_t *core_templates_to_json(struct core *core);
 int core_template_remove(struct core *core, const char *id, struct error *err);
 struct backend *core_backend(struct core *core, const char *name, struct error *err);

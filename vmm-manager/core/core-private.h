@@ -1,0 +1,77 @@
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/loop.h"
+#include "base/worker.h"
+#include "core/core.h"
+#include "core/store.h"
+
+/*
+ * The inside of the core, for its own files. Everything here belongs to the loop's thread, except
+ * where a comment says otherwise.
+ */
+#define CORE_BACKENDS_MAX 4u
+#define CORE_SANDBOXES_DEFAULT 256u
+#define CORE_SANDBOXES_MAX 4096u
+#define CORE_CREATIONS_MAX 16u /* in flight; more wait */
+#define CORE_CREATION_QUEUE_MAX 1024u
+#define CORE_MIN_FREE_MIB 256u
+#define CORE_TEMPLATES_MAX 32u /* the least recently used goes first */
+#define CORE_SESSIONS_MAX 32u  /* per sandbox */
+#define CORE_WATCHES_MAX 4096u /* per sandbox */
+
+struct template;
+struct creation;
+
+struct backend_slot {
+    struct backend *backend;    /* owned */
+    pthread_mutex_t probe_lock; /* probe() runs on workers, one at a time */
+    struct backend_caps caps;   /* under probe_lock until probed */
+    bool probed;                /* under probe_lock; only success is remembered */
+};
+
+struct core {
+    struct loop *loop;          /* ref */
+    struct workers *vm_workers; /* owned: calls of backends */
+    struct workers *io_workers; /* owned: files, mkfs, probes */
+    struct store *store;        /* owned */
+    int lock_fd;                /* owned: who owns the state directory */
+    char *state_dir;            /* owned */
+    char *sandboxes_dir;        /* owned */
+    char *templates_dir;        /* owned */
+    char *init_path;            /* owned, may be NULL */
+    uint32_t max_sandboxes;
+    uint32_t min_free_mib;
+    uint64_t answer_timeout_usec;
+
+    struct backend_slot slots[CORE_BACKENDS_MAX];
+    size_t n_slots;
+
+    struct sandbox **sandboxes; /* owned, in order of creation; room for max_sandboxes */
+    size_t n_sandboxes;
+
+    struct creation *queue_head, *queue_tail; /* weak: owned by their sandboxes */
+    unsigned n_queued;
+    unsigned n_creating;       /* in flight */
+    struct source *queue_wake; /* owned */
+
+    struct template *templates; /* owned list */
+    size_t n_templates;
+
+    struct recovery *recovery; /* owned, while core_recover() is under way */
+    bool closing;              /* core_free(): results of workers are dropped */
+};
+
+/* The slot of a backend by name, or NULL. */
+struct backend_slot *core_slot(struct core *core, const char *name);
+
+/* Answers with remembered capabilities, or asks. Blocks: workers only. */
+void slot_probe(struct backend_slot *slot, struct backend_caps *ret);
+
+/* Is there room for another one? Returns 0 or an error. */
+int core_add_sandbox(struct core *core, struct sandbox *sb);
+void core_drop_sandbox(struct core *core, struct sandbox *sb);
+struct sandbox *core_sandbox_by_id(struct core *core, const char *id);

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "backend/backend.h"
+#include "base/loop.h"
+#include "host/console.h"
+
+/*
+ * The way to one guest: connects to the VM's console (again and again until it takes us), says
+ * hello and, when asked to, gives the guest its identity. Owns the console; tells of its end once.
+ */
+struct guest_link;
+
+struct link_identity {
+    char hostname[64];
+    char machine_id[33];
+    char boot_id[37];
+};
+
+struct guest_link_callbacks {
+    void (*on_ready)(struct guest_link *link, void *userdata);
+    /* Never got ready, or broke later. Called once, last; guest_link_free() is legal inside. */
+    void (*on_broken)(struct guest_link *link, const struct error *reason, void *userdata);
+};
+
+enum link_thaw {
+    LINK_THAW_NEVER,         /* a template's guest stays as it booted */
+    LINK_THAW_ALWAYS,        /* a new clone: new identity, whatever it says of itself */
+    LINK_THAW_UNLESS_THAWED, /* after a daemon restart */
+};
+
+struct guest_link_options {
+    struct loop *loop;
+    struct backend *backend; /* weak, outlives the link */
+    const char *vm_id;       /* copied */
+    uint64_t deadline_usec;  /* monotonic, for all of it */
+    enum link_thaw thaw;
+    const struct link_identity *identity; /* copied; unless LINK_THAW_NEVER */
+};
+
+/* Callbacks come from the loop, never from inside this call. */
+int guest_link_new(const struct guest_link_options *options, const struct guest_link_callbacks *cb,
+                   void *userdata, struct guest_link **ret);
+struct guest_link *guest_link_free(struct guest_link *link);
+
+/* The console once ready, else NULL. Weak. */
+struct console *guest_link_console(struct guest_link *link);
+/* Something was connected: a later failure is the guest's, not the VMM's. */
+bool guest_link_connected(const struct guest_link *link);

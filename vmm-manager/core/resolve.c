@@ -1,0 +1,229 @@
+#include "core/resolve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/file.h"
+#include "base/strv.h"
+#include "initramfs/initramfs.h"
+
+struct resolve_job {
+    struct core *core;        /* weak; the worker reads only what never changes in it */
+    struct sandbox_spec spec; /* owned */
+    resolve_done_fn done;
+    void *userdata;
+    struct resolution result;
+    struct error err;
+};
+
+static void job_free(struct resolve_job *job)
+{
+    sandbox_spec_done(&job->spec);
+    free(job);
+}
+
+void slot_probe(struct backend_slot *slot, struct backend_caps *ret)
+{
+    pthread_mutex_lock(&slot->probe_lock);
+    if (!slot->probed) {
+        memset(&slot->caps, 0, sizeof(slot->caps));
+        slot->backend->ops->probe(slot->backend, &slot->caps);
+        slot->probed = slot->caps.available;
+    }
+    *ret = slot->caps;
+    pthread_mutex_unlock(&slot->probe_lock);
+}
+
+/* The backend asked for, or the first that works. */
+static int choose_backend(struct resolve_job *job)
+{
+    struct core *core = job->core;
+    struct backend_caps caps, first = {0};
+
+    for (size_t i = 0; i < core->n_slots; i++) {
+        struct backend_slot *slot = &core->slots[i];
+
+        if (job->spec.backend && strcmp(job->spec.backend, slot->backend->ops->name) != 0)
+            continue;
+        slot_probe(slot, &caps);
+        if (caps.available) {
+            job->result.slot = slot;
+            job->result.caps = caps;
+            return 0;
+        }
+        if (!first.reason[0])
+            first = caps;
+    }
+    return error_set_code(&job->err, ERR_BACKEND_UNAVAILABLE, "backend '%s': %s",
+                          job->spec.backend ? job->spec.backend : "any",
+                          first.reason[0] ? first.reason : "there is none on this host");
+}
+
+static int check_space(struct resolve_job *job)
+{
+    struct statvfs fs;
+    uint64_t free_mib;
+
+    if (statvfs(job->core->state_dir, &fs) < 0)
+        return error_set(&job->err, errno, "state directory '%s': %s", job->core->state_dir,
+                         errno_text(errno));
+    free_mib = (uint64_t)fs.f_bavail * fs.f_frsize / (1024u * 1024u);
+    if (free_mib < job->core->min_free_mib)
+        return error_set_code(&job->err, ERR_NO_SPACE,
+                              "state directory '%s': %llu MiB free, at least %u MiB are needed; "
+                              "remove sandboxes or templates, or make room",
+                              job->core->state_dir, (unsigned long long)free_mib,
+                              job->core->min_free_mib);
+    return 0;
+}
+
+static int copy_text(char *to, size_t size, const char *from, const char *what, struct error *err)
+{
+    if ((size_t)snprintf(to, size, "%s", from) >= size)
+        return error_set(err, ENAMETOOLONG, "%s '%s': too long", what, from);
+    return 0;
+}
+
+static int fill_backend(struct resolve_job *job, struct origin *o)
+{
+    const struct backend_caps *caps = &job->result.caps;
+    int r;
+
+    r = copy_text(o->backend, sizeof(o->backend), job->result.slot->backend->ops->name, "backend",
+                  &job->err);
+    if (r < 0)
+        return r;
+    (void)snprintf(o->backend_version, sizeof(o->backend_version), "%s", caps->version);
+    (void)snprintf(o->accelerator, sizeof(o->accelerator), "%s", caps->accelerator);
+    (void)snprintf(o->cpu_model, sizeof(o->cpu_model), "%s", caps->cpu_model);
+    return 0;
+}
+
+static int fill_kernel(struct resolve_job *job, struct origin *o)
+{
+    struct kernel kernel = {0};
+    int r;
+
+    r = kernel_find(NULL, &kernel, &job->err);
+    if (r < 0)
+        return r;
+    r = initramfs_make(&kernel, job->core->init_path, job->result.initramfs, o->initramfs_sha256,
+                       &job->err);
+    if (r < 0)
+        return r;
+    (void)snprintf(job->result.kernel, sizeof(job->result.kernel), "%s", kernel.path);
+    (void)snprintf(o->kernel_version, sizeof(o->kernel_version), "%s", kernel.version);
+    (void)snprintf(o->kernel_sha256, sizeof(o->kernel_sha256), "%s", kernel.sha256);
+    return 0;
+}
+
+static int resolve_image(struct resolve_job *job)
+{
+    struct origin *o = &job->result.origin;
+    struct image image = {0};
+    int r;
+
+    r = image_find(job->spec.image ? job->spec.image : "base", &image, &job->err);
+    if (r < 0)
+        return r;
+    (void)snprintf(o->image_name, sizeof(o->image_name), "%s", image.name);
+    (void)snprintf(o->image_path, sizeof(o->image_path), "%s", image.path);
+    (void)snprintf(o->image_sha256, sizeof(o->image_sha256), "%s", image.sha256);
+    r = fill_kernel(job, o);
+    if (r < 0)
+        return r;
+    o->cpus = job->spec.cpus;
+    o->memory_mib = job->spec.memory_mib;
+    o->disk_mib = job->spec.disk_mib;
+    return 0;
+}
+
+/*
+ * A template named by its id: everything is as its manifest says. When the host's kernel has
+ * changed since, it can still be restored but not be made again.
+ */
+static int resolve_template(struct resolve_job *job)
+{
+    const char *id = job->spec.template;
+    struct manifest manifest;
+    struct origin now = {0};
+    _cleanup_free_ char *dir = NULL;
+    int r;
+
+    if (strlen(id) != MANIFEST_ID_SIZE - 1 || !name_is_valid(id))
+        return error_set_code(&job->err, ERR_TEMPLATE_NOT_FOUND, "template '%s': no such template",
+                              id);
+    dir = string_printf("%s/%s", job->core->templates_dir, id);
+    if (!dir)
+        return error_set(&job->err, ENOMEM, "out of memory");
+    r = manifest_read(dir, &manifest, &job->err);
+    if (r < 0) {
+        error_wrap(&job->err, "template '%s'", id);
+        return r;
+    }
+    if (!file_exists(manifest.origin.image_path))
+        return error_set_code(&job->err, ERR_IMAGE_NOT_FOUND,
+                              "template '%s': its image '%s' is no longer there", id,
+                              manifest.origin.image_name);
+    r = fill_kernel(job, &now);
+    if (r < 0)
+        return r;
+    job->result.origin = manifest.origin;
+    r = fill_backend(job, &job->result.origin);
+    if (r < 0)
+        return r;
+    r = origin_compare(&manifest.origin, &job->result.origin, &job->err);
+    if (r < 0) {
+        error_wrap(&job->err, "template '%s' does not fit this host", id);
+        return r;
+    }
+    if (strcmp(now.kernel_sha256, manifest.origin.kernel_sha256) != 0 ||
+        strcmp(now.initramfs_sha256, manifest.origin.initramfs_sha256) != 0)
+        job->result.kernel[0] = '\0';
+    return 0;
+}
+
+static void resolve_run(void *userdata)
+{
+    struct resolve_job *job = userdata;
+
+    if (check_space(job) < 0 || choose_backend(job) < 0)
+        return;
+    if (job->spec.template) {
+        (void)resolve_template(job);
+        return;
+    }
+    if (resolve_image(job) < 0)
+        return;
+    (void)fill_backend(job, &job->result.origin);
+}
+
+static void resolve_done(void *userdata, int cancelled)
+{
+    struct resolve_job *job = userdata;
+
+    if (!cancelled && !job->core->closing)
+        job->done(&job->result, job->err.errnum ? &job->err : NULL, job->userdata);
+    job_free(job);
+}
+
+int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_done_fn done,
+                  void *userdata)
+{
+    struct resolve_job *job = calloc(1, sizeof(*job));
+    int r;
+
+    if (!job)
+        return -ENOMEM;
+    job->core = core;
+    job->done = done;
+    job->userdata = userdata;
+    r = sandbox_spec_copy(spec, &job->spec);
+    if (r >= 0)
+        r = workers_submit(core->io_workers, resolve_run, resolve_done, job);
+    if (r < 0)
+        job_free(job);
+    return r;
+}

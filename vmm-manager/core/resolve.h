@@ -1,0 +1,24 @@
+#pragma once
+
+#include "core/core-private.h"
+#include "erofs/image.h"
+#include "kernel/kernel.h"
+#include "store/manifest.h"
+
+/* What a spec means on this host, now: which backend, image, kernel and initramfs. */
+struct resolution {
+    struct backend_slot *slot; /* weak, of the core */
+    struct backend_caps caps;
+    char kernel[256]; /* "" when this template's kernel is gone: it can be restored, not rebuilt */
+    char initramfs[256];
+    struct origin origin;
+};
+
+typedef void (*resolve_done_fn)(const struct resolution *resolution, const struct error *err,
+                                void *userdata);
+/*
+ * Looks everything up on a worker and checks that the host has room; `done` comes from the loop,
+ * once, unless the core is being freed.
+ */
+int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_done_fn done,
+                  void *userdata);

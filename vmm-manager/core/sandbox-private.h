@@ -1,0 +1,121 @@
+#pragma once
+
+#include "backend/backend.h"
+#include "core/core-private.h"
+#include "core/guest-link.h"
+#include "host/session.h"
+#include "store/manifest.h"
+
+/*
+ * One sandbox, for the files of the core. Its state changes only in lifecycle.c; the flows that get
+ * it there are create.c, recover.c and teardown.c.
+ */
+#define SANDBOX_ID_LENGTH 16u
+
+struct timings {
+    uint64_t queue_usec, resolve_usec, template_usec, disk_usec, restore_usec, console_usec,
+        total_usec;
+    bool cold; /* booted, not restored */
+};
+
+struct removal_waiter {
+    backend_done_fn done;
+    void *userdata;
+    struct removal_waiter *next; /* owned */
+};
+
+struct sandbox_session {
+    struct sandbox *sandbox; /* weak */
+    struct session *session; /* owned; NULL while the console is being replaced */
+    char *name, *user, *cwd; /* owned; user and cwd may be NULL */
+    char **env;              /* owned */
+    enum session_kind kind;
+    uint16_t rows, cols;
+    uint64_t created_wall_usec;
+    struct session_record record; /* as last stored */
+    backend_done_fn removed;      /* waits for session_kill() */
+    void *removed_userdata;
+    struct source *removal;       /* owned: removal without a shell to end */
+    struct sandbox_session *next; /* owned */
+};
+
+struct sandbox {
+    struct core *core; /* weak */
+    char id[SANDBOX_ID_LENGTH + 1];
+    struct sandbox_spec spec; /* owned */
+    enum sandbox_state state;
+    struct error failure; /* why it failed, or why its creation did */
+    uint64_t created_wall_usec;
+    char *dir; /* owned */
+
+    struct backend_slot *slot; /* weak; NULL until chosen */
+    struct backend_vm vm;      /* pid 0: none known */
+    bool vm_exists;            /* a VMM may be there: kill before forgetting */
+    struct origin origin;
+    char template_id[MANIFEST_ID_SIZE]; /* "" after a cold boot */
+
+    /* Calls under way that cannot be taken back; teardown waits until none is left. */
+    unsigned pending;
+
+    struct guest_link *link;   /* owned; NULL before and after */
+    bool adopting;             /* after a daemon restart, until the guest answers; see recover.c */
+    bool reconnecting;         /* a break of the console now is final */
+    uint64_t reconnected_usec; /* monotonic, of the last reconnection */
+
+    struct creation *creation;        /* owned, until on_done */
+    struct sandbox_session *sessions; /* owned list */
+    size_t n_sessions;
+    struct sandbox_watch *watches; /* weak list: each is owned by who made it */
+    size_t n_watches;
+    struct removal_waiter *removals; /* owned list */
+    bool killing;                    /* backend.kill() is under way */
+
+    struct source *deadline; /* owned: of the state */
+    struct source *lifetime; /* owned */
+    struct timings timings;
+};
+
+int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *id,
+                struct sandbox **ret, struct error *err);
+/* Frees what it holds; the VM is not touched. Always NULL. */
+struct sandbox *sandbox_free(struct sandbox *sb);
+
+/* Writes the row; a failure is returned and logged by the caller. */
+int sandbox_store(struct sandbox *sb, struct error *err);
+/* From its row, in state CREATING: the caller decides what it is. Not listed in the core. */
+int sandbox_from_row(struct core *core, const struct sandbox_row *row, struct sandbox **ret,
+                     struct error *err);
+/* The machine for a backend: strings are weak. `disk` is a scratch buffer of the caller. */
+void sandbox_vm_spec(const struct sandbox *sb, char disk[static 512], struct vm_spec *ret);
+void sandbox_identity(const struct sandbox *sb, struct link_identity *ret);
+
+/* After the console is over: watches hear of it, sessions and link go. */
+void sandbox_drop_console(struct sandbox *sb, const struct error *reason);
+/* The console of a running sandbox broke. */
+void sandbox_console_broken(struct guest_link *link, const struct error *reason, void *userdata);
+
+/* watch.c */
+void sandbox_notify_watches(struct sandbox *sb, const struct error *reason);
+
+/* timeouts.c */
+int sandbox_arm_lifetime(struct sandbox *sb);
+void sandbox_arm_deadline(struct sandbox *sb, uint64_t timeout_usec);
+uint64_t sandbox_expires_wall_usec(const struct sandbox *sb); /* 0: never */
+
+/* sessions.c */
+void sandbox_sessions_free(struct sandbox *sb);
+/* The console is over: shells live on in the guest, the records are kept for
+ * sandbox_sessions_adopt. */
+void sandbox_sessions_detach(struct sandbox *sb, const struct error *reason);
+int sandbox_sessions_load(struct sandbox *sb, struct error *err);
+void sandbox_sessions_adopt(struct sandbox *sb);
+
+/* teardown.c: kills, removes files and row, calls who waits, frees. Runs when nothing is pending.
+ */
+void teardown_start(struct sandbox *sb);
+/* It could not be ended: who waits hears why, the sandbox stays. */
+void teardown_failed(struct sandbox *sb);
+/* A call that cannot be taken back has returned. */
+void sandbox_unpend(struct sandbox *sb);
+/* Kills the VM of a failed or stopped sandbox; its files stay. */
+void sandbox_kill_vm(struct sandbox *sb);

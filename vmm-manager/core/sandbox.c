@@ -1,0 +1,288 @@
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strv.h"
+#include "core/create.h"
+#include "core/lifecycle.h"
+#include "core/recover.h"
+#include "core/sandbox-private.h"
+#include "core/timeouts.h"
+
+#define RECONNECT_QUIET_USEC (60 * USEC_PER_SEC) /* two breaks within this are one too many */
+
+/* ---- making and finding ---- */
+
+int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *id,
+                struct sandbox **ret, struct error *err)
+{
+    struct sandbox *sb = calloc(1, sizeof(*sb));
+    int r;
+
+    if (!sb)
+        return error_set(err, ENOMEM, "sandbox: out of memory");
+    sb->core = core;
+    sb->state = SANDBOX_CREATING;
+    sb->created_wall_usec = clock_wall_usec();
+    r = id ? snprintf(sb->id, sizeof(sb->id), "%s", id) : random_id(sb->id, SANDBOX_ID_LENGTH);
+    if (r >= 0)
+        r = sandbox_spec_copy(spec, &sb->spec);
+    if (r >= 0) {
+        sb->dir = string_printf("%s/%s", core->sandboxes_dir, sb->id);
+        r = sb->dir ? 0 : -ENOMEM;
+    }
+    if (r < 0) {
+        (void)sandbox_free(sb);
+        return error_set(err, -r, "sandbox: %s", errno_text(-r));
+    }
+    *ret = sb;
+    return 0;
+}
+
+struct sandbox *sandbox_free(struct sandbox *sb)
+{
+    if (!sb)
+        return NULL;
+    sandbox_sessions_free(sb);
+    sb->link = guest_link_free(sb->link);
+    sb->creation = creation_free(sb->creation);
+    (void)source_free(sb->deadline);
+    (void)source_free(sb->lifetime);
+    while (sb->removals) {
+        struct removal_waiter *waiter = sb->removals;
+
+        sb->removals = waiter->next;
+        free(waiter);
+    }
+    sandbox_spec_done(&sb->spec);
+    free(sb->dir);
+    free(sb);
+    return NULL;
+}
+
+static int name_is_free(struct core *core, const char *name, struct error *err)
+{
+    for (size_t i = 0; i < core->n_sandboxes; i++) {
+        const struct sandbox *sb = core->sandboxes[i];
+
+        if (strcmp(sb->id, name) == 0 || (sb->spec.name && strcmp(sb->spec.name, name) == 0))
+            return error_set_code(err, ERR_ALREADY_EXISTS, "sandbox '%s': the name is taken", name);
+    }
+    return 0;
+}
+
+int sandbox_create(struct core *core, const struct sandbox_spec *spec,
+                   const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
+                   struct error *err)
+{
+    struct sandbox *sb = NULL;
+    int r;
+
+    if (spec->backend && !core_slot(core, spec->backend))
+        return error_set_code(err, ERR_BACKEND_UNAVAILABLE, "backend '%s': unknown", spec->backend);
+    if (spec->name) {
+        r = name_is_free(core, spec->name, err);
+        if (r < 0)
+            return r;
+    }
+    r = sandbox_new(core, spec, NULL, &sb, err);
+    if (r < 0)
+        return r;
+    r = core_add_sandbox(core, sb);
+    if (r < 0) {
+        (void)sandbox_free(sb);
+        return error_set_code(err, ERR_TOO_MANY, "there are %u sandboxes, the limit of this host",
+                              core->max_sandboxes);
+    }
+    r = sandbox_store(sb, err);
+    if (r >= 0)
+        r = creation_start(sb, cb, userdata, err);
+    if (r >= 0) {
+        r = sandbox_arm_lifetime(sb);
+        if (r < 0)
+            (void)error_set(err, -r, "sandbox '%s': %s", sb->id, errno_text(-r));
+    }
+    if (r < 0) {
+        (void)store_sandbox_delete(core->store, sb->id, NULL);
+        creation_cancel(sb);
+        core_drop_sandbox(core, sb);
+        (void)sandbox_free(sb);
+        return r;
+    }
+    sandbox_arm_deadline(sb, sandbox_state_timeout_usec(SANDBOX_CREATING));
+    log_sandbox(LOG_LEVEL_INFO, sb->id, "Creating a sandbox of image '%s'",
+                sb->spec.image ? sb->spec.image : "(of its template)");
+    if (ret)
+        *ret = sb;
+    return 0;
+}
+
+void sandbox_create_forget(struct sandbox *sb, void *userdata)
+{
+    creation_forget(sb, userdata);
+}
+
+struct sandbox *sandbox_find(struct core *core, const char *id_or_name, struct error *err)
+{
+    struct sandbox *sb = core_sandbox_by_id(core, id_or_name);
+
+    for (size_t i = 0; !sb && i < core->n_sandboxes; i++) {
+        struct sandbox *candidate = core->sandboxes[i];
+
+        if (candidate->spec.name && strcmp(candidate->spec.name, id_or_name) == 0)
+            sb = candidate;
+    }
+    if (!sb)
+        (void)error_set_code(err, ERR_SANDBOX_NOT_FOUND, "sandbox '%.64s': no such sandbox",
+                             id_or_name);
+    return sb;
+}
+
+void sandbox_each(struct core *core, sandbox_each_fn fn, void *userdata)
+{
+    for (size_t i = 0; i < core->n_sandboxes; i++)
+        fn(core->sandboxes[i], userdata);
+}
+
+/* ---- what it is ---- */
+
+const char *sandbox_id(const struct sandbox *sb)
+{
+    return sb->id;
+}
+
+enum sandbox_state sandbox_get_state(const struct sandbox *sb)
+{
+    return sb->state;
+}
+
+const struct sandbox_spec *sandbox_get_spec(const struct sandbox *sb)
+{
+    return &sb->spec;
+}
+
+pid_t sandbox_pid(const struct sandbox *sb)
+{
+    return sb->vm.pid;
+}
+
+const char *sandbox_log_path(const struct sandbox *sb)
+{
+    return sb->vm.log_path;
+}
+
+void sandbox_vm_spec(const struct sandbox *sb, char disk[static 512], struct vm_spec *ret)
+{
+    (void)snprintf(disk, 512, "%s/disk", sb->dir);
+    *ret = (struct vm_spec){
+        .id = sb->id,
+        .dir = sb->dir,
+        .cpus = sb->origin.cpus,
+        .memory_mib = sb->origin.memory_mib,
+        .image = sb->origin.image_path,
+        .disk = disk,
+    };
+}
+
+void sandbox_identity(const struct sandbox *sb, struct link_identity *ret)
+{
+    unsigned char id[16], uuid[16];
+    char hex[33];
+
+    (void)snprintf(ret->hostname, sizeof(ret->hostname), "%.63s",
+                   sb->spec.name ? sb->spec.name : sb->id);
+    randombytes_buf(id, sizeof(id));
+    hex_encode(id, sizeof(id), ret->machine_id);
+    randombytes_buf(uuid, sizeof(uuid));
+    uuid[6] = (unsigned char)((uuid[6] & 0x0f) | 0x40); /* version 4 */
+    uuid[8] = (unsigned char)((uuid[8] & 0x3f) | 0x80);
+    hex_encode(uuid, sizeof(uuid), hex);
+    (void)snprintf(ret->boot_id, sizeof(ret->boot_id), "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8,
+                   hex + 12, hex + 16, hex + 20);
+}
+
+/* ---- the console ---- */
+
+struct console *sandbox_console(struct sandbox *sb, struct error *err)
+{
+    struct console *console = guest_link_console(sb->link);
+
+    if (sb->state == SANDBOX_RUNNING && console)
+        return console;
+    if (sb->state == SANDBOX_RUNNING)
+        (void)error_set_code(err, ERR_UNAVAILABLE, "sandbox '%s': its console is being reconnected",
+                             sb->id);
+    else if (sb->state == SANDBOX_FAILED)
+        (void)error_set_code(err, ERR_SANDBOX_FAILED, "sandbox '%s' has failed: %s", sb->id,
+                             sb->failure.text);
+    else
+        (void)error_set_code(err, ERR_SANDBOX_NOT_RUNNING, "sandbox '%s' is not running: it is %s",
+                             sb->id, sandbox_state_name(sb->state));
+    return NULL;
+}
+
+void sandbox_drop_console(struct sandbox *sb, const struct error *reason)
+{
+    sandbox_notify_watches(sb, reason);
+    sandbox_sessions_detach(sb, reason);
+    sb->link = guest_link_free(sb->link);
+    recovery_leave(sb, false);
+}
+
+static void on_reconnected(struct guest_link *link, void *userdata)
+{
+    struct sandbox *sb = userdata;
+
+    (void)link;
+    sb->reconnecting = false;
+    sb->reconnected_usec = clock_now_usec();
+    log_sandbox(LOG_LEVEL_NOTICE, sb->id, "Console is connected again");
+    sandbox_sessions_adopt(sb);
+}
+
+static int reconnect(struct sandbox *sb)
+{
+    static const struct guest_link_callbacks callbacks = {on_reconnected, sandbox_console_broken};
+    struct guest_link_options options = {
+        .loop = sb->core->loop,
+        .backend = sb->slot->backend,
+        .vm_id = sb->id,
+        .deadline_usec = clock_now_usec() + core_reconnect_timeout_usec(sb->core),
+        .thaw = LINK_THAW_UNLESS_THAWED,
+    };
+    struct link_identity identity;
+
+    sandbox_identity(sb, &identity);
+    options.identity = &identity;
+    sb->reconnecting = true;
+    return guest_link_new(&options, &callbacks, sb, &sb->link);
+}
+
+/*
+ * A guest that breaks the protocol is not asked again. Any other break gets one new connection: the
+ * VMM may have dropped the socket; if it is the VMM that is gone, its backend tells us meanwhile.
+ */
+void sandbox_console_broken(struct guest_link *link, const struct error *reason, void *userdata)
+{
+    struct sandbox *sb = userdata;
+    struct error why = *reason;
+    bool again;
+
+    (void)link;
+    again = !sb->reconnecting && why.code != ERR_GUEST_PROTOCOL &&
+            (sb->reconnected_usec == 0 ||
+             clock_now_usec() - sb->reconnected_usec > RECONNECT_QUIET_USEC);
+    log_sandbox(LOG_LEVEL_WARNING, sb->id, "Console broke%s: %s", again ? ", connecting again" : "",
+                why.text);
+    sandbox_drop_console(sb, &why);
+    if (sb->state != SANDBOX_RUNNING)
+        return;
+    if (again && reconnect(sb) >= 0)
+        return;
+    sb->reconnecting = false;
+    error_wrap(&why, "sandbox '%s'", sb->id);
+    (void)sandbox_event(sb, EVENT_FAILED, &why);
+}

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <sqlite3.h>
+
+#include "core/store.h"
+
+/* One prepared statement each; names in the order of the table in store.c. */
+enum store_statement {
+    STATEMENT_SANDBOX_PUT,
+    STATEMENT_SANDBOX_DELETE,
+    STATEMENT_SANDBOX_EACH,
+    STATEMENT_SESSION_PUT,
+    STATEMENT_SESSION_RECORD,
+    STATEMENT_SESSION_DELETE,
+    STATEMENT_SESSION_EACH,
+    STATEMENT_TEMPLATE_PUT,
+    STATEMENT_TEMPLATE_DELETE,
+    STATEMENT_TEMPLATE_USED,
+};
+#define STORE_STATEMENT_COUNT (STATEMENT_TEMPLATE_USED + 1)
+
+struct store {
+    sqlite3 *db;                                     /* owned */
+    sqlite3_stmt *statements[STORE_STATEMENT_COUNT]; /* owned */
+};
+
+/* Runs a statement whose parameters are bound, to its end, and resets it. */
+int store_run(struct store *s, enum store_statement which, struct error *err);
+int store_error(struct store *s, int rc, const char *what, struct error *err);
+void store_bind_text(sqlite3_stmt *st, int index, const char *text); /* NULL is SQL NULL */
+void store_bind_u64(sqlite3_stmt *st, int index, uint64_t value);
+const char *store_column_text(sqlite3_stmt *st, int column); /* "" for NULL */
+uint64_t store_column_u64(sqlite3_stmt *st, int column);

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "core/guest-link.h"
+#include "core/template.h"
+
+enum template_state {
+    TEMPLATE_UNCHECKED, /* on disk, from an earlier daemon */
+    TEMPLATE_MAKING,    /* being checked or built */
+    TEMPLATE_READY,
+    TEMPLATE_UNSAVABLE, /* boots, but its backend could not save it: boot cold */
+    TEMPLATE_DISCARDED, /* no longer in the list; goes with its last reference */
+};
+
+struct template_wait {
+    struct template *template; /* weak; NULL once answered */
+    struct template_callbacks cb;
+    void *userdata;
+    struct source *answer; /* owned: when the answer is known at once */
+    struct template_wait *next;
+};
+
+/* The making of a template: check what is on disk, else build it; see template-build.c. */
+struct template_build;
+
+struct template
+{
+    struct core *core; /* weak */
+    struct manifest manifest;
+    char *dir; /* owned */
+    enum template_state state;
+    unsigned refs; /* of clones that still need its files */
+    bool proven;
+    uint64_t used_wall_usec;
+    struct template_build *build; /* owned, while MAKING */
+    struct template_wait *waits;  /* weak list: owned by those who wait */
+    struct template *next;        /* owned list */
+};
+
+int template_build_start(struct template *t, const struct resolution *resolution,
+                         struct error *err);
+/* Lets go without waiting for anything; only when the core ends. */
+struct template_build *template_build_free(struct template_build *b);
+const char *template_build_vm_id(const struct template_build *b);
+void template_build_vm_gone(struct template_build *b, const char *reason);
+
+/* Called by the build, once. `saved` false without err: TEMPLATE_UNSAVABLE. */
+void template_made(struct template *t, bool saved, const struct error *err);
+void template_progress(struct template *t, const char *step, int percent);
+/* Removes a directory on a worker, logging failure. */
+void template_remove_dir(struct core *core, const char *dir);

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "core/core-private.h"
+#include "core/resolve.h"
+#include "store/manifest.h"
+
+/*
+ * Templates: a machine with an image, booted once and kept as a snapshot in STATE/templates/ID/
+ * with `memory`, `state`, `disk` and `manifest.json`. They are found by what they stand on (struct
+ * origin) and made when there is none; whoever asks for one that is being made waits for it.
+ */
+#define TEMPLATE_MEMORY "memory"
+#define TEMPLATE_STATE "state"
+#define TEMPLATE_DISK "disk"
+
+struct template_wait;
+
+struct template_callbacks {
+    /* May be NULL. */
+    void (*on_progress)(const char *step, int percent, void *userdata);
+    /*
+     * A template with a reference that the callee drops with template_unref(); or NULL and err.
+     * NULL without err: this machine boots but cannot be snapshotted, boot it cold.
+     */
+    void (*on_ready)(struct template *t, const struct error *err, void *userdata);
+};
+
+/* Callbacks come from the loop, never from inside this call. Freeing the wait cancels it. */
+int template_acquire(struct core *core, const struct resolution *resolution,
+                     const struct template_callbacks *cb, void *userdata,
+                     struct template_wait **ret, struct error *err);
+struct template_wait *template_wait_free(struct template_wait *wait);
+struct template *template_unref(struct template *t);
+
+const char *template_id(const struct template *t);
+const char *template_dir(const struct template *t);
+
+/* A clone of it works: later failures of single clones do not put the template in doubt. */
+void template_set_proven(struct template *t);
+bool template_is_proven(const struct template *t);
+/* It does not work: nobody gets it any more, its files go with the last reference. */
+void template_discard(struct template *t, const struct error *reason);
+
+/* At start-up: what is there, without checking it. Removes half-made ones. Blocks: small files. */
+int templates_load(struct core *core, struct error *err);
+void templates_free(struct core *core);
+bool templates_use_image(struct core *core, const char *image_sha256);
+/* The VM of a template that is being made ended; false: no such VM. */
+bool templates_vm_gone(struct core *core, const char *vm_id, const char *reason);

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <stdint.h>
+
+struct core;
+
+/* How long each wait may last, in one place. */
+uint64_t core_boot_timeout_usec(const struct core *core, const char *accelerator);
+/* First answer of a restored guest, or of one found after a daemon restart. */
+uint64_t core_answer_timeout_usec(const struct core *core);
+uint64_t core_restore_timeout_usec(void);
+uint64_t core_save_timeout_usec(void);
+uint64_t core_reconnect_timeout_usec(const struct core *core);
