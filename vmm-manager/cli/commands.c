@@ -1,0 +1,123 @@
+#include "cli/command.h"
+
+#include <string.h>
+
+#include "base/macros.h"
+#include "cli/verbs.h"
+
+#define NEVER OPTIONS_NEVER_END
+
+/* The table of verbs, in the order of help. Help, completion and the manual are printed from it. */
+const struct command commands[] = {
+    {"run", "[--] [COMMAND [ARG...]]", 0, ARGS_ANY, OPT_SPEC | OPT_STDIO | OPT(TIMEOUT), 0,
+     COMPLETE_NOTHING, verb_run, "Run a command in a sandbox of its own, then remove it",
+     "Passes stdin, stdout, stderr, signals and the exit status through. Without a command it\n"
+     "starts the image's shell. A second Ctrl-C kills the command.",
+     NULL},
+    {"create", "", 0, 0, OPT_SPEC | OPT(LIFETIME), NEVER, COMPLETE_NOTHING, verb_create,
+     "Make a sandbox and print its id", NULL, NULL},
+    {"ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_ls, "List sandboxes",
+     "With --quiet: the ids only.", "ps"},
+    {"inspect", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_SANDBOX, verb_inspect,
+     "Show all about a sandbox, as JSON", NULL, NULL},
+    {"exec", "ID [--] COMMAND [ARG...]", 2, ARGS_ANY,
+     OPT(ENV) | OPT(USER) | OPT(WORKDIR) | OPT_STDIO | OPT(DETACH) | OPT(TIMEOUT), 1,
+     COMPLETE_SANDBOX, verb_exec, "Run a command in a sandbox",
+     "The exit status is the command's; 128+N when signal N ended it, 124 after --timeout,\n"
+     "127 when it was not found and 126 when it cannot be executed.",
+     NULL},
+    {"shell", "ID", 1, 1, OPT(ENV) | OPT(USER) | OPT(WORKDIR), NEVER, COMPLETE_SANDBOX, verb_shell,
+     "Open a terminal in a sandbox", NULL, NULL},
+    {"session run", "ID [--] TEXT...", 2, ARGS_ANY,
+     OPT(SESSION) | OPT(TIMEOUT) | OPT(INTERACTIVE) | OPT(NO_STDIN), 1, COMPLETE_SANDBOX,
+     verb_session_run, "Run shell text in a sandbox's persistent shell",
+     "Directory, variables, functions and jobs stay for the next one. The session is made on\n"
+     "first use. Several words are joined with spaces.",
+     NULL},
+    {"session ls", "ID", 1, 1, 0, NEVER, COMPLETE_SANDBOX, verb_session_ls,
+     "List the sessions of a sandbox", NULL, NULL},
+    {"session new", "ID NAME", 2, 2, OPT(KIND) | OPT(ENV) | OPT(USER) | OPT(WORKDIR), NEVER,
+     COMPLETE_SANDBOX, verb_session_new, "Start a session", NULL, NULL},
+    {"session attach", "ID [NAME]", 1, 2, OPT(SESSION), NEVER, COMPLETE_SANDBOX,
+     verb_session_attach, "Follow the command that a session runs, or ran last", NULL, NULL},
+    {"session close", "ID [NAME]", 1, 2, OPT(SESSION), NEVER, COMPLETE_SANDBOX, verb_session_close,
+     "End a session and all it started", NULL, NULL},
+    {"cp", "SOURCE... TARGET", 2, ARGS_ANY, OPT(USER), NEVER, COMPLETE_SANDBOX_OR_FILE, verb_cp,
+     "Copy files and directories in or out",
+     "A path in a sandbox is written ID:/path; '-' is stdin or stdout. Directories are copied\n"
+     "whole: files, symbolic links and modes.",
+     NULL},
+    {"logs", "ID", 1, 1, OPT(TAIL), NEVER, COMPLETE_SANDBOX, verb_logs,
+     "Show what the guest's kernel printed", NULL, NULL},
+    {"rm", "ID...", 0, ARGS_ANY, OPT(ALL), NEVER, COMPLETE_SANDBOX, verb_rm,
+     "Remove sandboxes, whatever runs in them", NULL, NULL},
+    {"image ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_image_ls, "List images", NULL, NULL},
+    {"image inspect", "NAME", 1, 1, 0, NEVER, COMPLETE_IMAGE, verb_image_inspect,
+     "Show all about an image, as JSON", NULL, NULL},
+    {"image import", "--name NAME PATH", 1, 1, OPT(NAME), NEVER, COMPLETE_FILE, verb_image_import,
+     "Make an image from a directory or a root tar", NULL, NULL},
+    {"image base", "[ARG...]", 0, ARGS_ANY, 0, 0, COMPLETE_NOTHING, verb_image_base,
+     "Make the image 'base' from the distribution's packages", NULL, NULL},
+    {"image rm", "NAME...", 1, ARGS_ANY, 0, NEVER, COMPLETE_IMAGE, verb_image_rm, "Remove images",
+     NULL, NULL},
+    {"kernel ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_kernel_ls, "List guest kernels", NULL,
+     NULL},
+    {"kernel fetch", "[ARG...]", 0, ARGS_ANY, 0, 0, COMPLETE_NOTHING, verb_kernel_fetch,
+     "Take the guest kernel from the distribution's package", NULL, NULL},
+    {"kernel build", "[ARG...]", 0, ARGS_ANY, 0, 0, COMPLETE_NOTHING, verb_kernel_build,
+     "Build a minimal guest kernel that boots faster", NULL, NULL},
+    {"template ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_template_ls, "List templates", NULL,
+     NULL},
+    {"template rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_TEMPLATE, verb_template_rm,
+     "Remove templates", NULL, NULL},
+    {"daemon status", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_daemon_status,
+     "Show whether the daemon runs", NULL, NULL},
+    {"daemon start", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_daemon_start,
+     "Start the daemon; every other verb does so when it must", NULL, NULL},
+    {"daemon stop", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_daemon_stop,
+     "End the daemon; sandboxes stay and are found again", NULL, NULL},
+    {"doctor", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_doctor,
+     "Say what this host can do, and how to fix what it cannot", NULL, NULL},
+    {"version", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_version, "Show the versions", NULL,
+     NULL},
+    {"completion", "bash", 1, 1, 0, NEVER, COMPLETE_NOTHING, verb_completion,
+     "Print the completion script of a shell", "Load it with: source <(hearth completion bash)",
+     NULL},
+    {"help", "[VERB...]", 0, 2, 0, NEVER, COMPLETE_VERB, verb_help, "Show help", NULL, NULL},
+};
+const unsigned command_count = ARRAY_SIZE(commands);
+
+static bool two_words_are(const char *name, const char *first, const char *second)
+{
+    size_t n = strlen(first);
+
+    return strncmp(name, first, n) == 0 && name[n] == ' ' && strcmp(name + n + 1, second) == 0;
+}
+
+const struct command *command_find(int argc, char **argv, int *ret_words)
+{
+    for (unsigned i = 0; i < command_count; i++) {
+        const struct command *c = &commands[i];
+
+        if (argc > 1 && two_words_are(c->name, argv[0], argv[1])) {
+            *ret_words = 2;
+            return c;
+        }
+        if (argc > 0 &&
+            (strcmp(c->name, argv[0]) == 0 || (c->alias && strcmp(c->alias, argv[0]) == 0))) {
+            *ret_words = 1;
+            return c;
+        }
+    }
+    return NULL;
+}
+
+bool command_is_group(const char *word)
+{
+    size_t n = strlen(word);
+
+    for (unsigned i = 0; i < command_count; i++)
+        if (strncmp(commands[i].name, word, n) == 0 && commands[i].name[n] == ' ')
+            return true;
+    return false;
+}

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/*
+ * The options of all verbs, each defined once: an option means the same wherever it is taken. A
+ * verb names those it takes as a set of bits. Help and completion are printed from the same table.
+ */
+#define OPTION_TABLE(X)                                                                            \
+    X(JSON)                                                                                        \
+    X(QUIET)                                                                                       \
+    X(VERBOSE) X(SOCKET) X(STATE) X(HELP) X(IMAGE) X(TEMPLATE) X(CPUS) X(MEMORY) X(DISK)           \
+        X(LIFETIME) X(BACKEND) X(NAME) X(ENV) X(USER) X(WORKDIR) X(TIMEOUT) X(TTY) X(INTERACTIVE)  \
+            X(NO_STDIN) X(DETACH) X(SESSION) X(KIND) X(TAIL) X(ALL)
+
+enum option_id {
+#define X(id) OPTION_##id,
+    OPTION_TABLE(X)
+#undef X
+};
+#define OPTION_COUNT (OPTION_ALL + 1)
+#define OPT(id) (UINT64_C(1) << OPTION_##id)
+#define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
+#define OPT_SPEC                                                                                   \
+    (OPT(IMAGE) | OPT(TEMPLATE) | OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND) | OPT(NAME) | \
+     OPT(ENV) | OPT(USER) | OPT(WORKDIR))
+#define OPT_STDIO (OPT(TTY) | OPT(INTERACTIVE) | OPT(NO_STDIN))
+
+enum option_type {
+    OPTION_TYPE_FLAG,
+    OPTION_TYPE_STRING,
+    OPTION_TYPE_COUNT,    /* whole number from 1 */
+    OPTION_TYPE_MIB,      /* size, kept in MiB */
+    OPTION_TYPE_BYTES,    /* size, kept in bytes */
+    OPTION_TYPE_DURATION, /* kept in microseconds */
+    OPTION_TYPE_ENV,      /* "K=V", or "K" to pass on ours; may be repeated */
+};
+
+struct option_def {
+    const char *name;  /* without "--" */
+    char letter;       /* '\0': none */
+    const char *value; /* what it takes, as help prints it; NULL for a flag */
+    enum option_type type;
+    size_t offset; /* in struct options */
+    const char *help;
+};
+extern const struct option_def option_defs[OPTION_COUNT];
+
+/* What was given; zero and NULL mean "not". Strings are weak: they live in argv. */
+struct options {
+    bool json, quiet, verbose, help;
+    bool tty, interactive, no_stdin, detach, all;
+    const char *socket, *state;
+    const char *image, *template, *backend, *name, *user, *workdir;
+    const char *session, *kind;
+    uint64_t cpus, memory_mib, disk_mib, tail_bytes;
+    uint64_t lifetime_usec, timeout_usec;
+    char **env; /* owned, "K=V" */
+};
+void options_done(struct options *o);
+
+#define OPTIONS_NEVER_END UINT32_MAX
+
+/*
+ * Reads argv[0..argc): options in `allowed` go to `o`, the rest is moved to the front of argv in
+ * order and counted in `ret_count`. "--" ends the options; so does the positional argument after
+ * the first `end_after`, because it begins a command of the guest. -EINVAL and err on bad usage.
+ */
+int options_parse(struct options *o, uint64_t allowed, uint32_t end_after, int argc, char **argv,
+                  uint32_t *ret_count, struct error *err);

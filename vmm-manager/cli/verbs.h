@@ -1,0 +1,64 @@
+#pragma once
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "cli/cli.h"
+
+/* The verbs, one file each; see struct command. */
+int verb_run(struct cli *cli, char **args, uint32_t count);
+int verb_create(struct cli *cli, char **args, uint32_t count);
+int verb_ls(struct cli *cli, char **args, uint32_t count);
+int verb_inspect(struct cli *cli, char **args, uint32_t count);
+int verb_exec(struct cli *cli, char **args, uint32_t count);
+int verb_shell(struct cli *cli, char **args, uint32_t count);
+int verb_session_run(struct cli *cli, char **args, uint32_t count);
+int verb_session_ls(struct cli *cli, char **args, uint32_t count);
+int verb_session_new(struct cli *cli, char **args, uint32_t count);
+int verb_session_attach(struct cli *cli, char **args, uint32_t count);
+int verb_session_close(struct cli *cli, char **args, uint32_t count);
+int verb_cp(struct cli *cli, char **args, uint32_t count);
+int verb_logs(struct cli *cli, char **args, uint32_t count);
+int verb_rm(struct cli *cli, char **args, uint32_t count);
+int verb_image_ls(struct cli *cli, char **args, uint32_t count);
+int verb_image_inspect(struct cli *cli, char **args, uint32_t count);
+int verb_image_import(struct cli *cli, char **args, uint32_t count);
+int verb_image_rm(struct cli *cli, char **args, uint32_t count);
+int verb_image_base(struct cli *cli, char **args, uint32_t count);
+int verb_kernel_ls(struct cli *cli, char **args, uint32_t count);
+int verb_kernel_fetch(struct cli *cli, char **args, uint32_t count);
+int verb_kernel_build(struct cli *cli, char **args, uint32_t count);
+int verb_template_ls(struct cli *cli, char **args, uint32_t count);
+int verb_template_rm(struct cli *cli, char **args, uint32_t count);
+int verb_doctor(struct cli *cli, char **args, uint32_t count);
+int verb_version(struct cli *cli, char **args, uint32_t count);
+int verb_daemon_status(struct cli *cli, char **args, uint32_t count);
+int verb_daemon_start(struct cli *cli, char **args, uint32_t count);
+int verb_daemon_stop(struct cli *cli, char **args, uint32_t count);
+int verb_help(struct cli *cli, char **args, uint32_t count);
+int verb_completion(struct cli *cli, char **args, uint32_t count);
+
+/* ---- what several of them share ---- */
+
+/* Body of a create request from the options; a new reference, or NULL and err. */
+json_t *verb_spec(const struct cli *cli, const char *name, struct error *err);
+
+/*
+ * Makes a sandbox, drawing progress; its description goes to *ret. Broken off in the middle
+ * (signal, daemon gone), it sees to it that none is left.
+ */
+int verb_make_sandbox(struct cli *cli, const char *name, json_t **ret, struct error *err);
+
+/* Whether a command is given our stdin, and a terminal, as the options and our streams say. */
+bool verb_wants_stdin(const struct cli *cli, bool tty);
+bool verb_is_terminal(void);
+
+/* Runs argv, or with NULL the shell of the image, in a sandbox. As remote_run(). */
+int verb_run_in(struct cli *cli, const char *sandbox, char *const *argv, bool tty,
+                struct error *err);
+
+/* GETs `path`, or DELETEs it, and fails or prints it as JSON. Returns the exit status. */
+int verb_show(struct cli *cli, const char *path);
+int verb_delete(struct cli *cli, const char *path, const char *name);
+/* Runs a script of libexec/hearth in place of this program; returns only on failure. */
+int verb_script(struct cli *cli, const char *script, char **args, uint32_t count);
