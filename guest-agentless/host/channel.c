@@ -250,6 +250,7 @@ int channels_data(struct console *c, uint32_t id, uint8_t stream, uint64_t offse
 {
     struct channel *ch = find(c, id);
     struct stream_from *s;
+    uint64_t gap;
 
     if (!ch)
         return error_set_code(err, ERR_GUEST_PROTOCOL,
@@ -270,13 +271,16 @@ int channels_data(struct console *c, uint32_t id, uint8_t stream, uint64_t offse
                               "guest sent offset %llu of stream %u of channel %u, expected %llu",
                               (unsigned long long)offset, stream, id,
                               (unsigned long long)s->received);
-    if (offset > s->granted || size > s->granted - offset)
+    gap = offset - s->received;
+    if (offset > INT64_MAX || size > s->granted - s->received)
         return error_set_code(err, ERR_GUEST_PROTOCOL,
                               "guest sent %zu bytes at %llu past its window %llu on stream %u of "
                               "channel %u",
                               size, (unsigned long long)offset, (unsigned long long)s->granted,
                               stream, id);
-    s->consumed += offset - s->received; /* what was dropped is nobody's any more */
+    /* What was dropped is nobody's any more and uses up no window. */
+    s->consumed += gap;
+    s->granted = MIN(s->granted + gap, (uint64_t)INT64_MAX);
     s->received = offset + size;
     if (!ch->ops || !ch->ops->data)
         return 0;
@@ -388,6 +392,7 @@ static int take_stream_end(struct channel *ch, const Hearth__V1__StreamEnd *end,
     if (s->ended || (end->offset != s->received && !(ch->gaps && end->offset > s->received)))
         return error_set_code(err, ERR_GUEST_PROTOCOL, "guest ended stream %u of channel %u %s",
                               end->stream, ch->id, s->ended ? "twice" : "at a wrong offset");
+    s->received = end->offset;
     s->ended = true;
     if (!ch->ops)
         return 0;

@@ -71,7 +71,10 @@ int channel_request(struct channel *ch, const Hearth__V1__Request *request);
 /* Expects bytes from `offset` on and allows CHANNEL_WINDOW of them; tells the guest if `announce`.
  */
 int channel_expect(struct channel *ch, uint8_t stream, uint64_t offset, bool announce);
-/* Offsets may jump forward on this channel: the guest drops what nobody takes. */
+/*
+ * Offsets may jump forward on this channel: the guest drops what nobody takes. Dropped bytes use up
+ * no window: both sides move it on by as many.
+ */
 void channel_allow_gaps(struct channel *ch);
 /* Bytes are out of our hands: the window moves on. */
 void channel_consumed(struct channel *ch, uint8_t stream, size_t size);

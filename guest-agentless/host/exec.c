@@ -85,7 +85,9 @@ static void take_attached_streams(struct exec *e, const struct exec_range *range
             continue;
         if (e->has_from)
             at = MIN(MAX(e->from[i], at), ranges[i].end);
-        (void)channel_expect(e->ch, i, at, /* announce= */ true);
+        /* Whether an extra stream goes in or out is for the one who attaches to know. */
+        if (i != 0)
+            (void)channel_expect(e->ch, i, at, /* announce= */ true);
         if (i == 0 || i >= 3)
             channel_input(e->ch, i, ranges[i].end);
     }
@@ -281,19 +283,50 @@ int exec_start(struct console *c, const struct exec_spec *spec, const struct exe
     return 0;
 }
 
+struct attach_limits {
+    Hearth__V1__StreamLimit from[EXEC_STREAMS_MAX], *from_list[EXEC_STREAMS_MAX];
+    Hearth__V1__StreamLimit windows[EXEC_STREAMS_MAX], *window_list[EXEC_STREAMS_MAX];
+};
+
+/* Known offsets come with their windows, so that output follows without another round trip. */
+static void fill_limits(struct attach_limits *limits, const uint64_t from[EXEC_STREAMS_MAX],
+                        Hearth__V1__Attach *attach)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 1; i < EXEC_STREAMS_MAX; i++, n++) {
+        hearth__v1__stream_limit__init(&limits->from[n]);
+        limits->from[n].stream = i;
+        limits->from[n].offset = from[i];
+        limits->from_list[n] = &limits->from[n];
+        hearth__v1__stream_limit__init(&limits->windows[n]);
+        limits->windows[n].stream = i;
+        limits->windows[n].offset = from[i] + EXEC_WINDOW;
+        limits->window_list[n] = &limits->windows[n];
+    }
+    attach->from = limits->from_list;
+    attach->n_from = n;
+    attach->windows = limits->window_list;
+    attach->n_windows = n;
+}
+
 int exec_attach(struct console *c, uint64_t process_id, const uint64_t from[EXEC_STREAMS_MAX],
                 const struct exec_callbacks *cb, void *userdata, struct exec **ret,
                 struct error *err)
 {
     Hearth__V1__Attach attach = HEARTH__V1__ATTACH__INIT;
     Hearth__V1__Request request = HEARTH__V1__REQUEST__INIT;
-    Hearth__V1__StreamLimit starts[EXEC_STREAMS_MAX], *list[EXEC_STREAMS_MAX];
+    struct attach_limits limits;
     struct exec *e;
     char *what;
     int r;
 
     if (process_id == 0)
         return error_set_code(err, ERR_PROCESS_NOT_FOUND, "there is no process 0");
+    for (size_t i = 0; from && i < EXEC_STREAMS_MAX; i++)
+        if (from[i] > INT64_MAX)
+            return error_set_code(err, ERR_INVALID_ARGUMENT, "offset of stream %zu is out of range",
+                                  i);
     if (asprintf(&what, "process %llu", (unsigned long long)process_id) < 0)
         what = NULL;
     e = exec_new(cb, userdata, what);
@@ -305,14 +338,7 @@ int exec_attach(struct console *c, uint64_t process_id, const uint64_t from[EXEC
     if (from) {
         e->has_from = true;
         memcpy(e->from, from, sizeof(e->from));
-        for (uint32_t i = 0; i < EXEC_STREAMS_MAX; i++) {
-            hearth__v1__stream_limit__init(&starts[i]);
-            starts[i].stream = i;
-            starts[i].offset = from[i];
-            list[i] = &starts[i];
-        }
-        attach.n_from = EXEC_STREAMS_MAX;
-        attach.from = list;
+        fill_limits(&limits, from, &attach);
     }
     request.op_case = HEARTH__V1__REQUEST__OP_ATTACH;
     request.attach = &attach;
@@ -322,6 +348,8 @@ int exec_attach(struct console *c, uint64_t process_id, const uint64_t from[EXEC
         return r;
     }
     channel_allow_gaps(e->ch);
+    for (uint8_t i = 1; from && i < EXEC_STREAMS_MAX; i++)
+        (void)channel_expect(e->ch, i, from[i], /* announce= */ false);
     *ret = e;
     return 0;
 }

@@ -64,7 +64,8 @@ struct exec_callbacks {
     /* It runs. ranges[i] tells what the ring holds of output stream i (after attach). */
     void (*on_started)(struct exec *e, uint64_t process_id, uint32_t pid,
                        const struct exec_range ranges[EXEC_STREAMS_MAX], void *userdata);
-    /* Bytes of an output stream; acknowledge with exec_consumed() once they are out of our hands. */
+    /* Bytes of an output stream; acknowledge with exec_consumed() once they are out of our hands.
+     */
     void (*on_output)(struct exec *e, uint8_t stream, uint64_t offset, const uint8_t *data,
                       size_t size, void *userdata);
     /* All writers of the stream are gone. May be NULL. */
@@ -82,7 +83,8 @@ struct exec_callbacks {
 int exec_start(struct console *c, const struct exec_spec *spec, const struct exec_callbacks *cb,
                void *userdata, struct exec **ret, struct error *err);
 
-/* Takes over the output of a running or ended process from the given offsets (NULL: from the oldest). */
+/* Takes over the output of a running or ended process from the given offsets (NULL: from the
+ * oldest). */
 int exec_attach(struct console *c, uint64_t process_id, const uint64_t from[EXEC_STREAMS_MAX],
                 const struct exec_callbacks *cb, void *userdata, struct exec **ret,
                 struct error *err);
@@ -103,7 +105,7 @@ void exec_consumed(struct exec *e, uint8_t stream, size_t size);
 enum exec_signal_scope {
     EXEC_SIGNAL_PROCESS,
     EXEC_SIGNAL_TREE,
-    EXEC_SIGNAL_RECENT,     /* of its tree, those that began after the last input on a stream >= 3 */
+    EXEC_SIGNAL_RECENT, /* of its tree, those that began after the last input on a stream >= 3 */
     EXEC_SIGNAL_FOREGROUND, /* of its terminal */
 };
 int exec_signal(struct exec *e, int signo, enum exec_signal_scope scope);

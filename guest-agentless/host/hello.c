@@ -20,6 +20,7 @@
 #define HELLO_INTERVAL_USEC (250 * USEC_PER_MSEC)
 #define HELLO_ALIVE_USEC (2 * USEC_PER_SEC)
 #define HELLO_RANDOM_SIZE 12u
+#define HELLO_CHANNEL 1u
 #define HELLO_REPLY_MAX 4096u /* a longer one is none */
 
 static int send_hello(struct console *c)
@@ -48,7 +49,7 @@ static int send_hello(struct console *c)
     r = outbox_append(c, frame_sync, FRAME_SYNC_SIZE);
     if (r < 0)
         return r;
-    return outbox_request(c, 0, &request);
+    return outbox_request(c, HELLO_CHANNEL, &request);
 }
 
 static int arm(struct console *c)
@@ -62,6 +63,7 @@ int hello_start(struct console *c)
 
     if (getrandom(c->hello.nonce, HELLO_RANDOM_SIZE, 0) != (ssize_t)HELLO_RANDOM_SIZE)
         return -EIO;
+    c->channels.last_id = HELLO_CHANNEL; /* used up */
     c->hello.next_usec = clock_now_usec() + HELLO_INTERVAL_USEC;
     r = arm(c);
     if (r < 0)
