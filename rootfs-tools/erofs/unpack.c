@@ -26,6 +26,7 @@ struct unpack {
     uint64_t n_entries;
     uint64_t n_bytes;
     bool root_user;
+    struct timespec root_mtime; /* zero unless the archive has the root itself */
 };
 
 static void archive_read_cleanup(struct archive **a)
@@ -172,6 +173,9 @@ static int unpack_entry(struct unpack *u, struct archive_entry *entry, struct er
         return r;
     if (strcmp(path, u->root) == 0 && archive_entry_filetype(entry) != AE_IFDIR)
         return invalid(u, err, shown, "would replace the root directory");
+    if (strcmp(path, u->root) == 0)
+        u->root_mtime = (struct timespec){.tv_sec = archive_entry_mtime(entry),
+                                          .tv_nsec = archive_entry_mtime_nsec(entry)};
     if (is_device(entry) && !u->root_user)
         return 0; /* the guest's own /dev has all that is needed */
     archive_entry_copy_pathname(entry, path);
@@ -194,9 +198,10 @@ static int unpack_entry(struct unpack *u, struct archive_entry *entry, struct er
 
 /*
  * Directories that the archive implies but does not have got the time of now, which would make each
- * image of the same archive another one. They are the ones touched since we began.
+ * image of the same archive another one. They are the ones touched since we began. So is the root,
+ * which was there before.
  */
-static int settle_times(const char *root, time_t began, struct error *err)
+static int settle_times(const struct unpack *u, time_t began, struct error *err)
 {
     char copy[PATH_MAX];
     char *const roots[] = {copy, NULL};
@@ -204,16 +209,18 @@ static int settle_times(const char *root, time_t began, struct error *err)
     FTSENT *e;
     int r = 0;
 
-    (void)snprintf(copy, sizeof(copy), "%s", root);
+    (void)snprintf(copy, sizeof(copy), "%s", u->root);
     fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
     if (!fts)
-        return error_set(err, errno, "read '%s': %s", root, errno_text(errno));
+        return error_set(err, errno, "read '%s': %s", u->root, errno_text(errno));
     while (r == 0 && (e = fts_read(fts))) {
-        static const struct timespec zero[2];
+        struct timespec times[2] = {{0}, {0}};
 
+        if (e->fts_level == 0)
+            times[1] = u->root_mtime;
         if (e->fts_info != FTS_DP || e->fts_statp->st_mtime < began)
             continue;
-        if (utimensat(AT_FDCWD, e->fts_path, zero, AT_SYMLINK_NOFOLLOW) < 0)
+        if (utimensat(AT_FDCWD, e->fts_path, times, AT_SYMLINK_NOFOLLOW) < 0)
             r = error_set(err, errno, "set the time of '%s': %s", e->fts_path, errno_text(errno));
     }
     (void)fts_close(fts);
@@ -303,6 +310,6 @@ int unpack_tar(const char *tar_path, const char *dir, image_progress_fn progress
     if (r == 0)
         r = unpack_all(&u, (uint64_t)st.st_size, progress, userdata, err);
     if (r == 0)
-        r = settle_times(root, began.tv_sec, err);
+        r = settle_times(&u, began.tv_sec, err);
     return r;
 }
