@@ -19,6 +19,7 @@ struct cli {
     struct wait wait;
     struct progress progress;
     struct http http; /* to the daemon, kept between requests */
+    bool told_build;  /* daemon_connect(): the remark about another build was made */
     bool accepted;    /* client_work(): the daemon has begun with it */
 };
 

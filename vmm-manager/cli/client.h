@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 
 /* Requests to the daemon in terms of docs/API.md. All of them block, and start the daemon on

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -161,36 +162,43 @@ static void last_words(const char *log_path, off_t start, char *text, size_t siz
     (void)snprintf(text, size, "%s", message ? message : line);
 }
 
-/* Ready is one byte; the end of the pipe without one means that the daemon gave up. */
+/* One line: "ready", or why not; the end of the pipe without one means that the daemon died. */
 static int wait_ready(struct wait *w, int ready_fd, struct error *err)
 {
     uint64_t deadline = wait_deadline(READY_TIMEOUT_USEC);
-    ssize_t n;
-    char byte;
-    int r;
+    char line[600];
+    size_t size = 0;
 
-    r = wait_fd(w, ready_fd, POLLIN, deadline);
-    if (r == -ETIMEDOUT)
-        return error_set(err, ETIMEDOUT, "hearthd is not ready after %u s",
-                         (unsigned)(READY_TIMEOUT_USEC / USEC_PER_SEC));
-    if (r < 0)
-        return error_set_errno(err, ERR_CANCELLED, -r, "interrupted");
-    n = read(ready_fd, &byte, 1);
-    return n == 1 ? 0 : error_set_errno(err, ERR_UNAVAILABLE, ECHILD, "hearthd did not start");
+    while (size < sizeof(line) - 1 && !memchr(line, '\n', size)) {
+        ssize_t n;
+        int r = wait_fd(w, ready_fd, POLLIN, deadline);
+
+        if (r == -ETIMEDOUT)
+            return error_set(err, ETIMEDOUT, "hearthd is not ready after %u s",
+                             (unsigned)(READY_TIMEOUT_USEC / USEC_PER_SEC));
+        if (r < 0)
+            return error_set_errno(err, ERR_CANCELLED, -r, "interrupted");
+        n = read(ready_fd, line + size, sizeof(line) - 1 - size);
+        if (n <= 0)
+            break;
+        size += (size_t)n;
+    }
+    line[size] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    if (strcmp(line, "ready") == 0)
+        return 0;
+    return error_set_errno(err, ERR_UNAVAILABLE, ECHILD, "%s", line);
 }
 
-static int start_daemon(struct wait *w, const char *log_path, struct error *err)
+static int start_daemon(struct wait *w, const char *binary, const char *log_path, struct error *err)
 {
     _cleanup_close_ int log_fd = -EBADF, ready_read = -EBADF, ready_write = -EBADF;
     _cleanup_strv_ char **env = NULL;
-    char binary[PATH_MAX], words[256];
+    char words[256];
     int pipe_fds[2], r;
     off_t log_start = 0;
     pid_t pid;
 
-    r = daemon_binary(binary, sizeof(binary), err);
-    if (r < 0)
-        return r;
     log_fd = open_log(log_path, &log_start, err);
     if (log_fd < 0)
         return log_fd;
@@ -225,10 +233,14 @@ static int start_daemon(struct wait *w, const char *log_path, struct error *err)
     if (r >= 0)
         return 0;
     (void)waitpid(pid, NULL, WNOHANG);
-    last_words(log_path, log_start, words, sizeof(words));
-    if (r == -ECHILD)
-        return error_set_errno(err, ERR_UNAVAILABLE, ECHILD, "hearthd did not start: %s (log: %s)",
-                               words[0] ? words : "it said nothing", log_path);
+    if (r != -ECHILD)
+        return r;
+    if (err->text[0] == '\0') {
+        last_words(log_path, log_start, words, sizeof(words));
+        (void)error_set_errno(err, ERR_UNAVAILABLE, ECHILD, "%s",
+                              words[0] ? words : "it ended without a word");
+    }
+    error_wrap(err, "hearthd did not start (log: %s)", log_path);
     return r;
 }
 
@@ -238,11 +250,15 @@ static int start_locked(struct wait *w, struct error *err)
     _cleanup_free_ char *lock_path = string_printf("%s/hearthd.start", state);
     _cleanup_free_ char *log_path = string_printf("%s/hearthd.log", state);
     _cleanup_close_ int lock = -EBADF;
+    char binary[PATH_MAX];
     int fd, r;
 
     if (!lock_path || !log_path)
         return error_set(err, ENOMEM, "out of memory");
-    r = dir_create(state, 0755, err);
+    r = daemon_binary(binary, sizeof(binary), err);
+    if (r < 0)
+        return r;
+    r = dir_create(state, 0700, err);
     if (r < 0)
         return r;
     lock = take_lock(w, lock_path, err);
@@ -252,16 +268,46 @@ static int start_locked(struct wait *w, struct error *err)
     fd = daemon_connect_running(NULL);
     if (fd >= 0)
         return fd;
-    r = start_daemon(w, log_path, err);
+    r = start_daemon(w, binary, log_path, err);
     if (r < 0)
         return r;
     return daemon_connect_running(err);
+}
+
+bool daemon_is_other_build(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    char binary[PATH_MAX], running[64];
+    struct stat here, there;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid <= 0 ||
+        daemon_binary(binary, sizeof(binary), NULL) < 0)
+        return false;
+    (void)snprintf(running, sizeof(running), "/proc/%d/exe", peer.pid);
+    if (stat(binary, &here) < 0 || stat(running, &there) < 0)
+        return false;
+    return here.st_ino != there.st_ino || here.st_dev != there.st_dev ||
+           here.st_mtim.tv_sec != there.st_mtim.tv_sec ||
+           here.st_mtim.tv_nsec != there.st_mtim.tv_nsec;
+}
+
+/* It serves all the same; a person at a terminal is told, a script is not. */
+static void tell_other_build(struct cli *cli, int fd)
+{
+    if (cli->told_build || isatty(STDERR_FILENO) != 1 || !daemon_is_other_build(fd))
+        return;
+    cli->told_build = true;
+    cli_note(cli, "the daemon that runs is of another build; 'hearth daemon stop' makes way for "
+                  "this one, sandboxes stay");
 }
 
 int daemon_connect(struct cli *cli, struct error *err)
 {
     int fd = daemon_connect_running(err);
 
+    if (fd >= 0)
+        tell_other_build(cli, fd);
     if (fd != -ENOENT && fd != -ECONNREFUSED)
         return fd;
     if (autostart_is_off()) {

@@ -13,5 +13,8 @@ int daemon_connect(struct cli *cli, struct error *err);
 /* Connects only if one listens; -ECONNREFUSED or -ENOENT otherwise. */
 int daemon_connect_running(struct error *err);
 
+/* Whether the daemon behind a connection runs another binary than the one beside this program. */
+bool daemon_is_other_build(int fd);
+
 /* Path of the daemon's binary; text holds PATH_MAX bytes. -ENOENT and err when it is not there. */
 int daemon_binary(char *text, size_t size, struct error *err);

@@ -12,11 +12,11 @@
 #include "cli/text.h"
 
 /* Adds what the command line itself can tell, in the form of the daemon's checks. */
-static void add_check(json_t *checks, const char *name, bool ok, const char *detail,
-                      const char *fix)
+static void add_check(json_t *checks, const char *name, bool ok, const char *level,
+                      const char *detail, const char *fix)
 {
-    json_t *check = json_pack("{s:s, s:b, s:s, s:s}", "name", name, "ok", ok, "level",
-                              ok ? "info" : "error", "detail", detail);
+    json_t *check =
+        json_pack("{s:s, s:b, s:s, s:s}", "name", name, "ok", ok, "level", level, "detail", detail);
 
     if (fix && !ok)
         (void)json_object_set_new(check, "fix", json_string(fix));
@@ -33,22 +33,27 @@ static bool check_local(struct cli *cli, json_t *checks)
     fd = daemon_connect_running(&err);
     if (fd >= 0) {
         (void)snprintf(detail, sizeof(detail), "listens on %s", paths_socket());
-        add_check(checks, "daemon", true, detail, NULL);
+        add_check(checks, "daemon", true, "info", detail, NULL);
+        if (daemon_is_other_build(fd))
+            add_check(checks, "daemon-build", false, "warning",
+                      "the daemon that runs is of another build than this program",
+                      "hearth daemon stop; the next command starts the new one, sandboxes stay");
         return true;
     }
     error_clear(&err);
     if (daemon_binary(binary, sizeof(binary), &err) < 0) {
-        add_check(checks, "daemon", false, err.text, "build it: cmake --build --preset release");
+        add_check(checks, "daemon", false, "error", err.text,
+                  "build it: cmake --build --preset release");
         return false;
     }
     fd = daemon_connect(cli, &err);
     if (fd < 0) {
-        add_check(checks, "daemon", false, err.text,
+        add_check(checks, "daemon", false, "error", err.text,
                   geteuid() == 0 ? "read the log that is named here" : "run hearth as root");
         return false;
     }
     (void)snprintf(detail, sizeof(detail), "started; listens on %s", paths_socket());
-    add_check(checks, "daemon", true, detail, NULL);
+    add_check(checks, "daemon", true, "info", detail, NULL);
     return true;
 }
 
@@ -95,7 +100,7 @@ int verb_doctor(struct cli *cli, char **args, uint32_t count)
         return EXIT_FAILED;
     ok = check_local(cli, checks);
     if (ok && client_call(cli, "GET", "/v1/doctor", NULL, &answer, &err) < 0) {
-        add_check(checks, "daemon-report", false, err.text, NULL);
+        add_check(checks, "daemon-report", false, "error", err.text, NULL);
         ok = false;
     }
     (void)json_array_extend(checks, json_object_get(answer, "checks"));
