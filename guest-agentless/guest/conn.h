@@ -1,0 +1,52 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "guest/poller.h"
+
+/*
+ * One byte stream to the host. Theory of operation: the descriptor is edge-triggered in epoll, so
+ * `readable` and `writable` remember an edge until a call says EAGAIN. A virtio-serial port without
+ * a host returns 0 from read() at once and reports a hang-up for ever; edge-triggered, that costs
+ * one wake-up per change. conn_turn() does the work of one round of the loop.
+ *
+ * Input is in step or lost (frame.h). A conversation begins with FRAME_SYNC and Hello; Hello on one
+ * connection ends the conversation of any other.
+ */
+struct server;
+
+struct conn {
+    struct server *server; /* weak */
+    struct source source;
+    int fd;          /* owned; -EBADF: unused */
+    bool persistent; /* a port: survives its host's end, never closed */
+    bool readable, writable;
+    bool lost;     /* skip to the next FRAME_SYNC */
+    bool greeted;  /* Hello was answered */
+    bool broken;   /* ended: to be closed by its owner */
+    bool overflow; /* an event did not fit into `out` */
+    struct buf in, out;
+};
+
+#define CONN_OUT_MAX (4u * 1024u * 1024u) /* hard limit of queued output */
+#define CONN_OUT_DATA (256u * 1024u)      /* no more stream data beyond this */
+#define CONN_OUT_STOP (1024u * 1024u)     /* no more requests are read beyond this */
+
+/* Takes the descriptor, which is made non-blocking, even on failure. */
+int conn_open_consume(struct conn *c, struct server *s, int fd, bool persistent);
+void conn_close(struct conn *c);
+
+/* Reads, serves and writes what can be without blocking. */
+void conn_turn(struct conn *c);
+/* There is more to do at once: the loop must not wait. */
+bool conn_busy(const struct conn *c);
+
+/* Queues one DATA or CONTROL frame; a failure breaks the conversation at the end of the turn. */
+int conn_send(struct conn *c, int kind, uint8_t stream, uint32_t channel, uint64_t offset,
+              const void *data, uint32_t size);
+/* Answer to FRAME_SYNC: throws away queued output and queues FRAME_SYNC itself. */
+int conn_send_sync(struct conn *c);
+/* Room for stream data. */
+bool conn_wants_data(const struct conn *c);

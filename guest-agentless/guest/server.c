@@ -1,0 +1,90 @@
+#include "guest/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "guest/cgroup.h"
+
+#define POOL_MIN (8u * 1024u * 1024u)
+#define POOL_MAX (256u * 1024u * 1024u)
+#define POOL_SHARE 8u /* of the memory */
+
+int server_init(struct server *s, const struct guest_options *options, bool is_init)
+{
+    struct sysinfo info = {0};
+    uint64_t memory;
+    int r;
+
+    *s = (struct server){.options = *options,
+                         .is_init = is_init,
+                         .cgroup_fd = -EBADF,
+                         .ops_fd = -EBADF,
+                         .devpts_fd = -EBADF,
+                         .thawed = options->thawed_from_start};
+    TAILQ_INIT(&s->processes);
+    TAILQ_INIT(&s->ready);
+    control_init(&s->control);
+    (void)sysinfo(&info);
+    memory = (uint64_t)info.totalram * info.mem_unit / POOL_SHARE;
+    s->pool.max = (size_t)MAX((uint64_t)POOL_MIN, MIN(memory, (uint64_t)POOL_MAX));
+    r = poller_init(&s->poller);
+    if (r < 0)
+        return r;
+    if (options->cgroup_dir) {
+        s->cgroup_fd = cgroup_open_tree(options->cgroup_dir);
+        if (s->cgroup_fd < 0)
+            return s->cgroup_fd;
+        s->ops_fd = openat(s->cgroup_fd, "ops", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (s->ops_fd < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+void server_done(struct server *s)
+{
+    struct process *p, *next;
+
+    process_kill_all(s, SIGKILL);
+    for (p = TAILQ_FIRST(&s->processes); p; p = next) {
+        next = TAILQ_NEXT(p, link);
+        if (p->state < PROCESS_EXITED && p->pid > 0) {
+            (void)kill(p->pid, SIGKILL);
+            (void)waitpid(p->pid, NULL, 0);
+        }
+        process_free(p);
+    }
+    control_done(s);
+    s->cgroup_fd = fd_close(s->cgroup_fd);
+    s->ops_fd = fd_close(s->ops_fd);
+    s->devpts_fd = fd_close(s->devpts_fd);
+    poller_done(&s->poller);
+}
+
+void server_conn_lost(struct server *s, struct conn *c)
+{
+    if (s->active != c)
+        return;
+    s->active = NULL;
+    s->control.channel = 0;
+    process_detach_all(s);
+}
+
+uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_conns)
+{
+    uint64_t now = clock_now_usec();
+    uint64_t next = process_run_timers(s, now);
+
+    next = MIN(next, control_run(s, now));
+    for (unsigned i = 0; i < n_conns; i++) {
+        conn_turn(conns[i]);
+        if (conn_busy(conns[i]))
+            next = 0;
+    }
+    return next;
+}
