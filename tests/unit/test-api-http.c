@@ -107,7 +107,8 @@ static void handle_upgrade(struct request *req)
 }
 
 static const struct route routes[] = {
-    {"POST", "/echo/ID", handle_echo, ROUTE_BODY},
+    {"POST", "/echo/ID", handle_echo, ROUTE_BODY_OPTIONAL},
+    {"POST", "/strict", handle_echo, ROUTE_BODY},
     {"GET", "/query", handle_query, 0},
     {"GET", "/hold", handle_hold, 0},
     {"PUT", "/upload/ID", handle_upload, ROUTE_STREAM_IN},
@@ -192,6 +193,8 @@ TEST(refuses_bad_bodies)
             400, "duplicate");
     answers(&f, "GET /query HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}", 400,
             "takes no body");
+    answers(&f, "POST /strict HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", 400,
+            "the body is empty");
     answers(&f, "POST /echo/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1048577\r\n\r\n", 413,
             "limit_exceeded");
     teardown(&f);

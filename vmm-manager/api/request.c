@@ -92,7 +92,7 @@ static uint64_t content_length(struct request *req)
 
 static size_t body_max(const struct request *req)
 {
-    return req->route->flags & ROUTE_BODY ? REQUEST_BODY_MAX : 0;
+    return req->route->flags & (ROUTE_BODY | ROUTE_BODY_OPTIONAL) ? REQUEST_BODY_MAX : 0;
 }
 
 static void answer_body_too_big(struct request *req)
@@ -193,6 +193,8 @@ static int request_parse(struct request *req, struct error *err)
 {
     json_error_t at;
 
+    if (req->body.size == 0 && (req->route->flags & ROUTE_BODY))
+        return error_set(err, EINVAL, "the body is empty, expected a JSON object");
     if (req->body.size == 0) {
         req->json = json_object();
         return req->json ? 0 : error_set(err, ENOMEM, "out of memory");

@@ -10,10 +10,11 @@
 struct request;
 
 enum route_flags {
-    ROUTE_BODY = 1 << 0,         /* takes a JSON object, at most REQUEST_BODY_MAX bytes */
-    ROUTE_STREAM_IN = 1 << 1,    /* the handler runs before the body and takes it piece by piece */
-    ROUTE_UPGRADE = 1 << 2,      /* may become a stream */
-    ROUTE_UPGRADE_ONLY = 1 << 3, /* must */
+    ROUTE_BODY = 1 << 0,          /* takes a JSON object, at most REQUEST_BODY_MAX bytes */
+    ROUTE_BODY_OPTIONAL = 1 << 4, /* the same, or nothing */
+    ROUTE_STREAM_IN = 1 << 1,     /* the handler runs before the body and takes it piece by piece */
+    ROUTE_UPGRADE = 1 << 2,       /* may become a stream */
+    ROUTE_UPGRADE_ONLY = 1 << 3,  /* must */
 };
 
 struct route {

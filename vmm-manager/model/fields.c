@@ -37,9 +37,9 @@ static int wrong_type(struct error *err, const char *key, const json_t *json, co
     return error_set(err, EINVAL, "'%s': is %s, expected %s", key, json_type_name(json), expected);
 }
 
-/* A copy of a string value without NUL; `what` names it in errors. */
-static int bytes_copy(const json_t *json, const char *what, size_t max, char **ret,
-                      struct error *err)
+/* A copy of a string value without NUL; `what` and `noun` name it in errors. */
+static int bytes_copy(const json_t *json, const char *what, const char *noun, size_t max,
+                      char **ret, struct error *err)
 {
     _cleanup_free_ char *owned = NULL;
     const char *data;
@@ -53,7 +53,8 @@ static int bytes_copy(const json_t *json, const char *what, size_t max, char **r
     if (memchr(data, '\0', size))
         return error_set(err, EINVAL, "'%s': has a NUL byte", what);
     if (size > max)
-        return error_set(err, E2BIG, "'%s': %zu bytes, at most %zu are allowed", what, size, max);
+        return error_set(err, E2BIG, "'%s': %s has %zu bytes, at most %zu are allowed", what, noun,
+                         size, max);
     char *copy = strndup(data, size);
     if (!copy)
         return error_set(err, ENOMEM, "'%s': out of memory", what);
@@ -66,7 +67,7 @@ static int decode_string(const json_t *json, const struct field *f, char **targe
 {
     _cleanup_free_ char *text = NULL;
 
-    int r = bytes_copy(json, f->key, f->max, &text, err);
+    int r = bytes_copy(json, f->key, "the value", f->max, &text, err);
     if (r < 0)
         return r;
     if (strlen(text) < f->min)
@@ -116,7 +117,8 @@ static int decode_strv(const json_t *json, const struct field *f, char ***target
     for (size_t i = 0; i < count; i++) {
         char what[96];
         (void)snprintf(what, sizeof(what), "%s[%zu]", f->key, i);
-        int r = bytes_copy(json_array_get(json, i), what, ARGUMENT_BYTES_MAX, &v[i], err);
+        int r = bytes_copy(json_array_get(json, i), what, "the argument", ARGUMENT_BYTES_MAX, &v[i],
+                           err);
         if (r < 0)
             return r;
         total += strlen(v[i]) + 1;
@@ -137,7 +139,7 @@ static int env_entry(const char *key, const json_t *value, char **ret, struct er
     if (key[0] == '\0' || strchr(key, '='))
         return error_set(err, EINVAL, "'env': '%.64s' is not a variable's name", key);
     (void)snprintf(what, sizeof(what), "env.%s", key);
-    int r = bytes_copy(value, what, ARGUMENT_BYTES_MAX, &text, err);
+    int r = bytes_copy(value, what, "the variable", ARGUMENT_BYTES_MAX, &text, err);
     if (r < 0)
         return r;
     if (strlen(key) + 1 + strlen(text) > ARGUMENT_BYTES_MAX)

@@ -1,0 +1,56 @@
+#include "api/native/capture.h"
+
+#include "api/native/native.h"
+#include "model/text.h"
+
+void capture_init(struct capture *c)
+{
+    *c = (struct capture){0};
+    buf_init(&c->data[1], CAPTURE_MAX);
+    buf_init(&c->data[2], CAPTURE_MAX);
+}
+
+void capture_done(struct capture *c)
+{
+    buf_done(&c->data[1]);
+    buf_done(&c->data[2]);
+}
+
+void capture_add(struct capture *c, int stream, const void *data, size_t size)
+{
+    if (stream != 1 && stream != 2)
+        return;
+    size_t fits = MIN(size, buf_room(&c->data[stream]));
+    if (fits > 0 && buf_append(&c->data[stream], data, fits) < 0)
+        fits = 0;
+    if (fits < size)
+        c->truncated[stream] = true;
+}
+
+/*
+ * Cutting at a byte count may split the last character of a text; it goes rather than making the
+ * whole answer base64.
+ */
+static size_t text_size(const struct buf *b, bool truncated)
+{
+    if (!truncated || utf8_is_valid(buf_data(b), b->size))
+        return b->size;
+    for (size_t cut = 1; cut <= MIN(b->size, (size_t)3); cut++) {
+        if (utf8_is_valid(buf_data(b), b->size - cut))
+            return b->size - cut;
+    }
+    return b->size;
+}
+
+void capture_to_json(const struct capture *c, json_t *object)
+{
+    static const char *const keys[] = {NULL, "stdout", "stderr"};
+
+    for (int i = 1; i <= 2; i++) {
+        const struct buf *b = &c->data[i];
+        (void)json_object_set_bytes(object, keys[i], buf_string(b), text_size(b, c->truncated[i]));
+    }
+    (void)json_object_set_new(
+        object, "truncated",
+        json_pack("{s:b, s:b}", "stdout", c->truncated[1], "stderr", c->truncated[2]));
+}

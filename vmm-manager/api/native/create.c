@@ -1,0 +1,93 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/native/handlers.h"
+#include "api/native/native.h"
+#include "base/macros.h"
+
+/* A creation that a client waits for. */
+struct creation_wait {
+    struct request *req; /* weak */
+    struct sandbox *sb;  /* weak, until on_done */
+    bool lines;          /* the answer is NDJSON */
+};
+
+static void on_progress(const char *step, int percent, void *userdata)
+{
+    struct creation_wait *w = userdata;
+
+    if (!w->lines || !w->sb)
+        return;
+    json_t *o = json_pack("{s:s, s:s}", "id", sandbox_id(w->sb), "step", step);
+    if (o && percent >= 0)
+        (void)json_object_set_new(o, "percent", json_integer(percent));
+    /* A client that does not read misses progress, not the result. */
+    if (request_stream_room(w->req) > NDJSON_MAX / 2)
+        (void)request_stream_line(w->req, json_pack("{s:o}", "progress", o));
+    else
+        json_decref(o);
+}
+
+static void on_done(struct sandbox *sb, const struct error *err, void *userdata)
+{
+    struct creation_wait *w = userdata;
+
+    w->sb = NULL;
+    if (w->lines) {
+        json_t *last = err ? json_pack("{s:o}", "error", error_to_json(err))
+                           : json_pack("{s:o}", "sandbox", sandbox_to_json(sb));
+        int r = request_stream_line(w->req, last);
+        request_stream_end(w->req, r >= 0);
+    } else if (err) {
+        request_answer_error(w->req, err);
+    } else {
+        request_answer(w->req, 201, sandbox_to_json(sb));
+    }
+}
+
+static void on_over(void *state, enum request_end why)
+{
+    struct creation_wait *w = state;
+
+    if (w->sb) {
+        sandbox_create_forget(w->sb, w);
+        /* Nobody got its id: without this it would live on unknown. */
+        if (why == REQUEST_GONE)
+            (void)sandbox_remove(w->sb, NULL, NULL);
+    }
+    free(w);
+}
+
+static bool accepts_lines(struct request *req)
+{
+    const char *accept = request_header(req, "Accept");
+
+    return accept && strstr(accept, "application/x-ndjson");
+}
+
+void handle_sandbox_create(struct request *req)
+{
+    static const struct sandbox_create_callbacks callbacks = {on_progress, on_done};
+    struct sandbox_spec spec;
+    struct error err = {0};
+
+    sandbox_spec_init(&spec);
+    int r = sandbox_spec_from_json(request_json(req), &spec, &err);
+    struct creation_wait *w = r >= 0 ? calloc(1, sizeof(*w)) : NULL;
+    if (r >= 0 && !w)
+        r = error_set(&err, ENOMEM, "create: out of memory");
+    if (r >= 0) {
+        w->req = req;
+        w->lines = accepts_lines(req);
+        r = sandbox_create(native_of(req)->core, &spec, &callbacks, w, &w->sb, &err);
+    }
+    sandbox_spec_done(&spec);
+    if (r < 0) {
+        free(w);
+        request_answer_error(req, &err);
+        return;
+    }
+    request_own(req, w, on_over);
+    if (w->lines)
+        request_stream_begin(req, "application/x-ndjson", NDJSON_MAX, NULL);
+}

@@ -1,0 +1,59 @@
+#pragma once
+
+struct request;
+
+/* Handlers of the routes, by the file that has them. */
+
+/* host.c */
+void handle_version(struct request *req);
+void handle_doctor(struct request *req);
+void handle_shutdown(struct request *req);
+void handle_kernels(struct request *req);
+void handle_templates(struct request *req);
+void handle_template_remove(struct request *req);
+
+/* images.c */
+void handle_images(struct request *req);
+void handle_image(struct request *req);
+void handle_image_remove(struct request *req);
+void handle_image_import(struct request *req);
+
+/* sandboxes.c */
+void handle_sandboxes(struct request *req);
+void handle_sandbox(struct request *req);
+void handle_sandbox_remove(struct request *req);
+void handle_sandbox_logs(struct request *req);
+void handle_sandbox_stats(struct request *req);
+
+/* create.c */
+void handle_sandbox_create(struct request *req);
+
+/* exec.c */
+void handle_exec(struct request *req);
+void handle_processes(struct request *req);
+void handle_process_attach(struct request *req);
+void handle_process_signal(struct request *req);
+
+/* sessions.c */
+void handle_sessions(struct request *req);
+void handle_session_new(struct request *req);
+void handle_session_remove(struct request *req);
+void handle_session_run(struct request *req);
+void handle_session_attach(struct request *req);
+
+/* files.c */
+void handle_file_stat(struct request *req);
+void handle_file_list(struct request *req);
+void handle_file_remove(struct request *req);
+void handle_file_mkdir(struct request *req);
+void handle_file_move(struct request *req);
+void handle_file_symlink(struct request *req);
+void handle_file_attr(struct request *req);
+void handle_file_watch(struct request *req);
+
+/* content.c */
+void handle_file_read(struct request *req);
+void handle_file_write(struct request *req);
+
+/* dial.c */
+void handle_dial(struct request *req);

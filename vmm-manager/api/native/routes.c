@@ -1,0 +1,52 @@
+#include "api/native/handlers.h"
+#include "api/native/native.h"
+
+/* As docs/API.md lists them; a test holds the two together. */
+#define SANDBOX "/v1/sandboxes/ID"
+
+const struct route native_routes[] = {
+    {"GET", "/v1/version", handle_version, 0},
+    {"GET", "/v1/doctor", handle_doctor, 0},
+    {"POST", "/v1/shutdown", handle_shutdown, ROUTE_BODY_OPTIONAL},
+
+    {"GET", "/v1/sandboxes", handle_sandboxes, 0},
+    {"POST", "/v1/sandboxes", handle_sandbox_create, ROUTE_BODY},
+    {"GET", SANDBOX, handle_sandbox, 0},
+    {"DELETE", SANDBOX, handle_sandbox_remove, 0},
+    {"GET", SANDBOX "/logs", handle_sandbox_logs, 0},
+    {"GET", SANDBOX "/stats", handle_sandbox_stats, 0},
+
+    {"POST", SANDBOX "/exec", handle_exec, ROUTE_BODY | ROUTE_UPGRADE},
+    {"GET", SANDBOX "/processes", handle_processes, 0},
+    {"POST", SANDBOX "/processes/PID/attach", handle_process_attach,
+     ROUTE_BODY_OPTIONAL | ROUTE_UPGRADE_ONLY},
+    {"POST", SANDBOX "/processes/PID/signal", handle_process_signal, ROUTE_BODY},
+
+    {"GET", SANDBOX "/sessions", handle_sessions, 0},
+    {"POST", SANDBOX "/sessions", handle_session_new, ROUTE_BODY},
+    {"DELETE", SANDBOX "/sessions/NAME", handle_session_remove, 0},
+    {"POST", SANDBOX "/sessions/NAME/run", handle_session_run, ROUTE_BODY | ROUTE_UPGRADE},
+    {"POST", SANDBOX "/sessions/NAME/attach", handle_session_attach,
+     ROUTE_BODY_OPTIONAL | ROUTE_UPGRADE_ONLY},
+
+    {"GET", SANDBOX "/files/stat", handle_file_stat, 0},
+    {"GET", SANDBOX "/files/list", handle_file_list, 0},
+    {"GET", SANDBOX "/files", handle_file_read, 0},
+    {"PUT", SANDBOX "/files", handle_file_write, ROUTE_STREAM_IN},
+    {"DELETE", SANDBOX "/files", handle_file_remove, 0},
+    {"POST", SANDBOX "/files/mkdir", handle_file_mkdir, ROUTE_BODY},
+    {"POST", SANDBOX "/files/move", handle_file_move, ROUTE_BODY},
+    {"POST", SANDBOX "/files/symlink", handle_file_symlink, ROUTE_BODY},
+    {"POST", SANDBOX "/files/attr", handle_file_attr, ROUTE_BODY},
+    {"GET", SANDBOX "/files/watch", handle_file_watch, 0},
+    {"POST", SANDBOX "/dial", handle_dial, ROUTE_BODY | ROUTE_UPGRADE_ONLY},
+
+    {"GET", "/v1/images", handle_images, 0},
+    {"GET", "/v1/images/NAME", handle_image, 0},
+    {"DELETE", "/v1/images/NAME", handle_image_remove, 0},
+    {"POST", "/v1/images/import", handle_image_import, ROUTE_BODY},
+    {"GET", "/v1/kernels", handle_kernels, 0},
+    {"GET", "/v1/templates", handle_templates, 0},
+    {"DELETE", "/v1/templates/ID", handle_template_remove, 0},
+};
+const size_t native_routes_count = ARRAY_SIZE(native_routes);
