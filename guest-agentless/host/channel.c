@@ -223,18 +223,17 @@ uint64_t channel_received(const struct channel *ch, uint8_t stream)
 
 struct channel *channel_abandon(struct channel *ch)
 {
-    Hearth__V1__Signal kill_it = HEARTH__V1__SIGNAL__INIT;
+    Hearth__V1__Signal stop = HEARTH__V1__SIGNAL__INIT;
     Hearth__V1__Request request = HEARTH__V1__REQUEST__INIT;
 
     if (!ch)
         return NULL;
     channel_release(ch);
-    kill_it.signo = SIGKILL;
-    kill_it.scope = HEARTH__V1__SIGNAL__SCOPE__TREE;
+    stop.signo = SIGTERM; /* not SIGKILL: it removes what it has half written */
     request.op_case = HEARTH__V1__REQUEST__OP_SIGNAL;
-    request.signal = &kill_it;
+    request.signal = &stop;
     (void)channel_request(ch, &request);
-    /* What it had written before it died must get out of the guest's ring, or Closed never comes.
+    /* What it had written before it ended must get out of the guest's ring, or Closed never comes.
      */
     for (uint8_t i = 0; i < CHANNEL_STREAMS; i++) {
         if (ch->from[i].granted == 0 || ch->from[i].ended)
