@@ -1,0 +1,183 @@
+#include <stdlib.h>
+#include <sys/pidfd.h>
+
+#include "backend/qemu/qemu-private.h"
+#include "backend/qemu/qemu-root.h"
+#include "base/clock.h"
+#include "base/fd.h"
+
+/* After the deadline libvirt gets this long to notice that its QEMU was killed. */
+#define GRACE_USEC (2 * USEC_PER_SEC)
+
+/*
+ * One verb on its way through a worker. The loop owns it; the worker sees `driver`, `request` and
+ * the result fields only. At the deadline the loop kills the VM's process, which frees a worker
+ * stuck in libvirt; should even that not help, the answer goes out and the job ends whenever it
+ * ends.
+ */
+struct job {
+    struct vm *vm; /* weak; lives while the job does */
+    enum job_kind kind;
+    struct driver *driver; /* ref */
+    struct verb_request request;
+    backend_vm_fn on_vm;     /* NULL once called */
+    backend_done_fn on_done; /* the same */
+    void *userdata;
+    struct source *watchdog; /* owned */
+    bool killed;             /* by the watchdog */
+    /* result */
+    struct backend_vm result;
+    int pidfd; /* owned */
+    struct error err;
+};
+
+void job_cancel(struct job *job)
+{
+    job->request.cancel = true;
+}
+
+static void job_free(struct job *job)
+{
+    job->watchdog = source_free(job->watchdog);
+    job->pidfd = fd_close(job->pidfd);
+    verb_request_done(&job->request);
+    free(job);
+}
+
+/* Calls whoever waits, once. */
+static void answer(struct job *job, const struct error *err)
+{
+    backend_vm_fn on_vm = TAKE_PTR(job->on_vm);
+    backend_done_fn on_done = TAKE_PTR(job->on_done);
+
+    if (on_vm)
+        on_vm(err ? NULL : &job->result, err, job->userdata);
+    if (on_done)
+        on_done(err, job->userdata);
+}
+
+static void job_run(void *userdata)
+{
+    struct job *job = userdata;
+    const struct verb_request *q = &job->request;
+    struct driver *d = job->driver;
+
+    switch (job->kind) {
+    case JOB_START:
+        (void)verb_start(d, q, &job->result, &job->pidfd, &job->err);
+        return;
+    case JOB_SAVE:
+        (void)verb_save(d, q, &job->err);
+        return;
+    case JOB_PAUSE:
+        (void)verb_pause(d, q->id, &job->err);
+        return;
+    case JOB_RESUME:
+        (void)verb_resume(d, q->id, &job->err);
+        return;
+    case JOB_ADOPT:
+        (void)verb_adopt(d, q, &job->result, &job->pidfd, &job->err);
+        return;
+    }
+}
+
+/* The process of a saved VM is gone. */
+static void on_saved_gone(const struct error *err, void *userdata)
+{
+    struct job *job = userdata;
+
+    if (err && !job->err.errnum)
+        error_copy(&job->err, err);
+    answer(job, job->err.errnum ? &job->err : NULL);
+    job_free(job);
+}
+
+static void job_done(void *userdata, int cancelled)
+{
+    struct job *job = userdata;
+    struct vm *vm = job->vm;
+
+    job->watchdog = source_free(job->watchdog);
+    vm->job = NULL;
+    if (cancelled)
+        (void)error_set(&job->err, ECANCELED, "'%s': the daemon ends", vm->id);
+    if (!job->err.errnum && job->pidfd >= 0) {
+        int r = vm_watch_consume(vm, &job->result, TAKE_FD(job->pidfd));
+
+        (void)error_fill(&job->err, r, "watch QEMU of '%s'", vm->id);
+        if (r >= 0 && vm->kills)
+            (void)error_set(&job->err, ECANCELED, "'%s' was given up", vm->id);
+    }
+    if (job->kind == JOB_SAVE && !cancelled) {
+        if (vm_kill(vm, on_saved_gone, job) >= 0) {
+            vm_settle(vm);
+            return;
+        }
+        (void)error_set(&job->err, ENOMEM, "out of memory");
+    }
+    /* The answer may bring a kill or a new verb, so the VM is settled first. */
+    if (job->kind == JOB_START || job->kind == JOB_ADOPT) {
+        bool lives = vm->pidfd >= 0 && !job->err.errnum;
+
+        if (!lives)
+            vm_settle(vm);
+    } else {
+        vm_settle(vm);
+    }
+    answer(job, job->err.errnum ? &job->err : NULL);
+    job_free(job);
+}
+
+static int on_watchdog(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct job *job = userdata;
+
+    if (!job->killed) {
+        _cleanup_close_ int fd =
+            root_open_vm(driver_root(job->driver), job->request.id, /* ret_pid= */ NULL);
+
+        job->killed = true;
+        job_cancel(job);
+        if (fd >= 0 && job->kind != JOB_ADOPT)
+            (void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
+        return source_set_time(s, now_usec + GRACE_USEC);
+    }
+    if (job->on_vm || job->on_done) {
+        struct error err = {0};
+
+        (void)error_set(&err, ETIMEDOUT, "'%s': libvirt does not answer", job->request.id);
+        answer(job, &err);
+    }
+    return 0;
+}
+
+int job_submit_consume(struct vm *vm, enum job_kind kind, struct verb_request *q,
+                       backend_vm_fn on_vm, backend_done_fn on_done, void *userdata)
+{
+    struct backend_qemu *b = vm->b;
+    struct job *job = calloc(1, sizeof(*job));
+    int r;
+
+    if (!job) {
+        verb_request_done(q);
+        return -ENOMEM;
+    }
+    job->vm = vm;
+    job->kind = kind;
+    job->driver = b->driver;
+    job->request = *q;
+    job->on_vm = on_vm;
+    job->on_done = on_done;
+    job->userdata = userdata;
+    job->pidfd = -EBADF;
+    r = loop_add_timer(b->loop, "qemu-deadline", q->deadline_usec, on_watchdog, job,
+                       &job->watchdog);
+    if (r >= 0)
+        r = workers_submit(b->workers, job_run, job_done, job);
+    if (r < 0) {
+        job_free(job);
+        return r;
+    }
+    vm->job = job;
+    return 0;
+}

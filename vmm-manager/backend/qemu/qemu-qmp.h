@@ -1,0 +1,17 @@
+#pragma once
+
+#include <jansson.h>
+
+#include "backend/qemu/qemu-driver.h"
+
+/* Commands to one QEMU's monitor, through libvirt. All block; a dead QEMU makes them fail at once.
+ */
+
+/* Sends a QMP command; ret_reply (may be NULL) gets what "return" holds, owned by the caller. */
+int qmp_command(virDomainPtr dom, const char *command, json_t **ret_reply, struct error *err);
+
+/* Device state out to an open file, or in from one; memory that is shared stays where it is. */
+int qmp_migrate_out(struct driver *d, virDomainPtr dom, int fd, uint64_t deadline_usec,
+                    struct error *err);
+int qmp_migrate_in(struct driver *d, virDomainPtr dom, int fd, uint64_t deadline_usec,
+                   struct error *err);

@@ -1,0 +1,178 @@
+#include "backend/qemu/qemu-reaper.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "backend/qemu/qemu-root.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/strv.h"
+
+#define TICKETS_MAX 64
+#define LOOK_USEC (5 * USEC_PER_MSEC)
+#define ID_SIZE 64
+
+struct ticket {
+    bool used;
+    char id[ID_SIZE]; /* "" for none */
+};
+
+struct reaper {
+    char *root; /* owned */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop;
+    unsigned n_used;
+    struct ticket tickets[TICKETS_MAX];
+};
+
+/* Only if it is our child, and QEMU: libvirt's pid file may be of a process of long ago. */
+static void reap_pid(pid_t pid)
+{
+    char path[64];
+    _cleanup_free_ char *comm = NULL;
+    size_t size;
+
+    if (pid <= 1)
+        return;
+    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    if (file_read(path, 64, &comm, &size, NULL) < 0 || !string_starts_with(comm, "qemu-system"))
+        return;
+    (void)waitpid(pid, NULL, WNOHANG);
+}
+
+/* libvirt asks a QEMU for its capabilities in lib/qemu/qmp-XXXXXX, with a pid file there. */
+static void reap_probes(const char *root)
+{
+    _cleanup_free_ char *pattern = string_printf("%s/lib/qemu/qmp-*/*.pid", root);
+    glob_t found = {0};
+
+    if (!pattern || glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        _cleanup_free_ char *text = NULL;
+        uint64_t pid;
+        size_t size;
+
+        if (file_read(found.gl_pathv[i], 32, &text, &size, NULL) < 0)
+            continue;
+        text[strcspn(text, "\n")] = '\0';
+        if (parse_u64(text, 2, INT32_MAX, &pid) >= 0)
+            reap_pid((pid_t)pid);
+    }
+    globfree(&found);
+}
+
+static void *reaper_main(void *userdata)
+{
+    struct reaper *r = userdata;
+
+    (void)pthread_mutex_lock(&r->lock);
+    while (!r->stop) {
+        struct ticket tickets[TICKETS_MAX];
+        struct timespec at;
+        uint64_t until;
+
+        if (r->n_used == 0) {
+            (void)pthread_cond_wait(&r->wake, &r->lock);
+            continue;
+        }
+        memcpy(tickets, r->tickets, sizeof(tickets));
+        (void)pthread_mutex_unlock(&r->lock);
+        for (size_t i = 0; i < TICKETS_MAX; i++)
+            if (tickets[i].used && *tickets[i].id)
+                reap_pid(root_read_pid(r->root, tickets[i].id));
+        reap_probes(r->root);
+        (void)pthread_mutex_lock(&r->lock);
+        until = clock_now_usec() + LOOK_USEC;
+        at.tv_sec = (time_t)(until / USEC_PER_SEC);
+        at.tv_nsec = (long)(until % USEC_PER_SEC * 1000);
+        if (!r->stop)
+            (void)pthread_cond_timedwait(&r->wake, &r->lock, &at);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+int reaper_new(const char *root, struct reaper **ret, struct error *err)
+{
+    struct reaper *r = calloc(1, sizeof(*r));
+    pthread_condattr_t attr;
+    sigset_t all, old;
+    int k;
+
+    if (!r || string_set(&r->root, root) < 0) {
+        free(r);
+        return error_set(err, ENOMEM, "out of memory");
+    }
+    (void)pthread_mutex_init(&r->lock, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&r->wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the loop's thread */
+    k = pthread_create(&r->thread, NULL, reaper_main, r);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (k != 0) {
+        free(r->root);
+        free(r);
+        return error_set(err, k, "start the reaper thread: %s", errno_text(k));
+    }
+    *ret = r;
+    return 0;
+}
+
+struct reaper *reaper_free(struct reaper *r)
+{
+    if (!r)
+        return NULL;
+    (void)pthread_mutex_lock(&r->lock);
+    r->stop = true;
+    (void)pthread_cond_signal(&r->wake);
+    (void)pthread_mutex_unlock(&r->lock);
+    (void)pthread_join(r->thread, NULL);
+    (void)pthread_cond_destroy(&r->wake);
+    (void)pthread_mutex_destroy(&r->lock);
+    free(r->root);
+    free(r);
+    return NULL;
+}
+
+int reaper_begin(struct reaper *r, const char *id)
+{
+    int found = -ENOSPC;
+
+    (void)pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < TICKETS_MAX && found < 0; i++) {
+        if (r->tickets[i].used)
+            continue;
+        r->tickets[i].used = true;
+        (void)snprintf(r->tickets[i].id, sizeof(r->tickets[i].id), "%s", id ? id : "");
+        if (r->n_used++ == 0)
+            (void)pthread_cond_signal(&r->wake);
+        found = i;
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return found;
+}
+
+void reaper_end(struct reaper *r, int ticket)
+{
+    if (ticket < 0)
+        return;
+    (void)pthread_mutex_lock(&r->lock);
+    r->tickets[ticket].used = false;
+    r->n_used--;
+    (void)pthread_mutex_unlock(&r->lock);
+}

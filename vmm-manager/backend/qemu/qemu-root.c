@@ -1,0 +1,239 @@
+#include "backend/qemu/qemu-root.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/strv.h"
+
+#define RUN_BASE "/run/hearth"
+#define SWEEP_AGE_SEC 5
+
+/*
+ * No daemon of libvirt's runs: the driver must not look for one (stdio_handler), label or chown
+ * anything. The filtered capability makes libvirt read a new guest's CPU in three commands instead
+ * of one for each of some 300 flags, which takes longer than all the rest of a start.
+ */
+static const char qemu_conf[] = "user = \"root\"\n"
+                                "group = \"root\"\n"
+                                "dynamic_ownership = 0\n"
+                                "remember_owner = 0\n"
+                                "security_driver = \"none\"\n"
+                                "namespaces = [ ]\n"
+                                "cgroup_controllers = [ ]\n"
+                                "stdio_handler = \"file\"\n"
+                                "capability_filters = [ \"cpu-unavailable-features\" ]\n";
+
+/* Two state directories must not share a run directory. */
+static uint32_t path_hash(const char *path)
+{
+    uint32_t h = UINT32_C(2166136261);
+
+    for (; *path; path++)
+        h = (h ^ (unsigned char)*path) * UINT32_C(16777619);
+    return h;
+}
+
+static int prepare_run(const char *root, struct error *err)
+{
+    _cleanup_free_ char *link = string_printf("%s/run", root);
+    _cleanup_free_ char *target = string_printf(RUN_BASE "/qemu-%08" PRIx32, path_hash(root));
+    char old[256];
+    struct statfs fs;
+    struct stat st;
+    ssize_t n;
+    int r;
+
+    if (!link || !target)
+        return error_set(err, ENOMEM, "out of memory");
+    if (lstat(link, &st) == 0 && S_ISDIR(st.st_mode))
+        return 0;
+    if (statfs("/run", &fs) < 0 || fs.f_type != TMPFS_MAGIC)
+        return dir_create(link, 0700, err);
+    r = dir_create(target, 0700, err);
+    if (r < 0)
+        return r;
+    n = readlink(link, old, sizeof(old) - 1);
+    if (n >= 0) {
+        old[n] = '\0';
+        if (strcmp(old, target) == 0)
+            return 0;
+        (void)unlink(link);
+    }
+    if (symlink(target, link) < 0)
+        return error_set(err, errno, "link '%s' to '%s': %s", link, target, errno_text(errno));
+    return 0;
+}
+
+static int prepare_conf(const char *root, struct error *err)
+{
+    _cleanup_free_ char *dir = string_printf("%s/etc", root);
+    _cleanup_free_ char *path = string_printf("%s/etc/qemu.conf", root);
+    _cleanup_free_ char *old = NULL;
+    size_t size;
+    int r;
+
+    if (!dir || !path)
+        return error_set(err, ENOMEM, "out of memory");
+    r = dir_create(dir, 0700, err);
+    if (r < 0)
+        return r;
+    if (file_read(path, sizeof(qemu_conf), &old, &size, NULL) >= 0 && strcmp(old, qemu_conf) == 0)
+        return 0;
+    return file_write_atomic(path, qemu_conf, sizeof(qemu_conf) - 1, 0600, err);
+}
+
+int root_prepare(const char *root, struct error *err)
+{
+    int r;
+
+    r = dir_create(root, 0700, err);
+    if (r >= 0)
+        r = prepare_run(root, err);
+    if (r >= 0)
+        r = prepare_conf(root, err);
+    return r;
+}
+
+pid_t root_read_pid(const char *root, const char *id)
+{
+    _cleanup_free_ char *path = string_printf("%s/run/qemu/%s.pid", root, id);
+    _cleanup_free_ char *text = NULL;
+    uint64_t pid;
+    size_t size;
+
+    if (!path)
+        return -ENOMEM;
+    if (file_read(path, 32, &text, &size, NULL) < 0)
+        return -ESRCH;
+    text[strcspn(text, "\n")] = '\0';
+    if (parse_u64(text, 2, INT32_MAX, &pid) < 0)
+        return -ESRCH;
+    return (pid_t)pid;
+}
+
+/* Is this process QEMU with our `-name guest=ID,…`? */
+static bool process_is_vm(pid_t pid, const char *id)
+{
+    static const char program[] = "qemu-system-";
+    char path[64], want[128], data[8192];
+    const char *end, *base;
+    ssize_t n;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+    (void)snprintf(want, sizeof(want), "guest=%s,", id);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = fd_read_full(fd, data, sizeof(data) - 1);
+    if (n <= 0)
+        return false;
+    data[n] = '\0';
+    end = data + n;
+    base = strrchr(data, '/');
+    base = base ? base + 1 : data;
+    if (strncmp(base, program, sizeof(program) - 1) != 0)
+        return false;
+    for (const char *arg = data; arg < end; arg += strlen(arg) + 1)
+        if (strncmp(arg, want, strlen(want)) == 0)
+            return true;
+    return false;
+}
+
+int root_open_vm(const char *root, const char *id, pid_t *ret_pid)
+{
+    pid_t pid = root_read_pid(root, id);
+    int fd;
+
+    if (pid < 0)
+        return (int)pid;
+    fd = pidfd_open(pid, 0);
+    if (fd < 0)
+        return -ESRCH;
+    /* Checked after opening: what the descriptor names can no longer change. */
+    if (!process_is_vm(pid, id)) {
+        (void)fd_close(fd);
+        return -ESRCH;
+    }
+    if (ret_pid)
+        *ret_pid = pid;
+    return fd;
+}
+
+static void dir_cleanup(DIR **d)
+{
+    if (*d)
+        (void)closedir(*d);
+}
+
+/* "ID" of "ID<suffix>", or false. */
+static bool strip_suffix(const char *name, const char *suffix, char *id, size_t size)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+
+    if (n <= m || n - m >= size || strcmp(name + n - m, suffix) != 0)
+        return false;
+    memcpy(id, name, n - m);
+    id[n - m] = '\0';
+    return name_is_valid(id);
+}
+
+int root_list(const char *root, char ***ret, struct error *err)
+{
+    _cleanup_free_ char *path = string_printf("%s/run/qemu", root);
+    _cleanup_(dir_cleanup) DIR *dir = NULL;
+    _cleanup_strv_ char **ids = NULL;
+    struct dirent *e;
+    char id[64];
+    int r;
+
+    if (!path)
+        return error_set(err, ENOMEM, "out of memory");
+    dir = opendir(path);
+    if (!dir && errno != ENOENT)
+        return error_set(err, errno, "list '%s': %s", path, errno_text(errno));
+    while (dir && (e = readdir(dir)) != NULL) {
+        _cleanup_close_ int fd = -EBADF;
+
+        if (!strip_suffix(e->d_name, ".pid", id, sizeof(id)))
+            continue;
+        fd = root_open_vm(root, id, NULL);
+        if (fd < 0)
+            continue;
+        r = strv_append(&ids, id);
+        if (r < 0)
+            return error_fill(err, r, "list VMs");
+    }
+    *ret = TAKE_PTR(ids);
+    return 0;
+}
+
+void root_sweep_logs(const char *root, bool (*alive)(const char *id, void *userdata),
+                     void *userdata)
+{
+    _cleanup_free_ char *path = string_printf("%s/log/qemu", root);
+    _cleanup_(dir_cleanup) DIR *dir = path ? opendir(path) : NULL;
+    time_t now = time(NULL);
+    struct dirent *e;
+    struct stat st;
+    char id[64];
+
+    while (dir && (e = readdir(dir)) != NULL) {
+        if (!strip_suffix(e->d_name, ".log", id, sizeof(id)) || alive(id, userdata))
+            continue;
+        if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            now - st.st_mtime >= SWEEP_AGE_SEC)
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    }
+}
