@@ -161,7 +161,7 @@ int client_call_long(struct cli *cli, const char *method, const char *path, json
     *ret = NULL;
     if (answer.size == 0)
         return 0;
-    json = json_loadb(buf_string(&answer), answer.size, JSON_DECODE_ANY, &why);
+    json = json_loadb(buf_string(&answer), answer.size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     if (!json)
         return error_set(err, EPROTO, "the daemon's answer is not JSON: %s", why.text);
     *ret = json;

@@ -83,7 +83,8 @@ const struct command commands[] = {
     {"completion", "bash", 1, 1, 0, NEVER, COMPLETE_NOTHING, verb_completion,
      "Print the completion script of a shell", "Load it with: source <(hearth completion bash)",
      NULL},
-    {"help", "[VERB...]", 0, 2, 0, NEVER, COMPLETE_VERB, verb_help, "Show help", NULL, NULL},
+    {"help", "[VERB...]", 0, 2, 0, NEVER, COMPLETE_VERB, verb_help, "Show help",
+     "'hearth help markdown' prints the help of all verbs as one page.", NULL},
 };
 const unsigned command_count = ARRAY_SIZE(commands);
 

@@ -65,12 +65,21 @@ static int put_file(struct copy *c, const char *from, const char *to, struct err
                   S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0, err);
 }
 
+static json_t *path_and_mode(const char *path, mode_t mode)
+{
+    char text[8];
+
+    (void)snprintf(text, sizeof(text), "%04o", mode & 07777u);
+    return json_pack("{s:s, s:s}", "path", path, "mode", text);
+}
+
 static int make_directory(struct copy *c, const char *to, mode_t mode, struct error *err)
 {
     /* Ours to write in until it is filled, whatever its mode will be. */
-    json_auto_t *body = json_pack("{s:s, s:b, s:i}", "path", to, "parents", 1, "mode",
-                                  (int)((mode & 07777) | 0700));
+    json_auto_t *body = path_and_mode(to, mode | 0700);
 
+    if (body)
+        (void)json_object_set_new(body, "parents", json_true());
     return copy_call(c, "/mkdir", body, err);
 }
 
@@ -80,7 +89,7 @@ static int finish_directory(struct copy *c, const char *to, mode_t mode, struct 
 
     if ((mode & 0700) == 0700)
         return 0;
-    body = json_pack("{s:s, s:i}", "path", to, "mode", (int)(mode & 07777));
+    body = path_and_mode(to, mode);
     return copy_call(c, "/attr", body, err);
 }
 

@@ -124,6 +124,11 @@ static int take_entry(struct tree *t, int dir_fd, const char *below, const char 
     r = copy_info_read(json, &info, err);
     if (r < 0)
         return r;
+    if (!json_object_get(json, "path")) {
+        cli_note(t->copy->cli, "in '%s': a name that is not UTF-8, ignoring", guest_dir);
+        t->copy->skipped++;
+        return 0;
+    }
     if (!name_is_safe(info.name))
         return error_set(err, EPROTO, "the guest sent a bad file name");
     if (++t->entries > ENTRIES_MAX)

@@ -75,7 +75,9 @@ int copy_call(struct copy *c, const char *operation, json_t *body, struct error 
     _cleanup_free_ char *head = client_path("/v1/sandboxes/{}/files", c->sandbox), *target = NULL;
     int r;
 
-    if (!body || !head || asprintf(&target, "%s%s", head, operation) < 0)
+    if (!body)
+        return error_set(err, EINVAL, "the name is not valid UTF-8");
+    if (!head || asprintf(&target, "%s%s", head, operation) < 0)
         return error_set(err, ENOMEM, "out of memory");
     r = remote_add_string(body, "user", c->user, err);
     return r < 0 ? r : client_call(c->cli, "POST", target, body, NULL, err);

@@ -159,7 +159,7 @@ static void last_words(const char *log_path, off_t start, char *text, size_t siz
     line = line ? line + 1 : tail;
     json = json_loads(line, 0, NULL);
     message = json_string_value(json_object_get(json, "message"));
-    (void)snprintf(text, size, "%s", message ? message : line);
+    (void)snprintf(text, size, "%.*s", (int)size - 1, message ? message : line);
 }
 
 /* One line: "ready", or why not; the end of the pipe without one means that the daemon died. */

@@ -50,7 +50,8 @@ void help_print(FILE *to)
                 to);
 }
 
-void help_print_command(FILE *to, const struct command *c)
+/* What is the verb's own. */
+static void print_command(FILE *to, const struct command *c)
 {
     (void)fprintf(to, "Usage: hearth %s%s%s%s\n\n%s.\n", c->name, c->options ? " [OPTION...]" : "",
                   c->args[0] ? " " : "", c->args, c->help);
@@ -62,6 +63,11 @@ void help_print_command(FILE *to, const struct command *c)
         (void)fputs("\nOptions:\n", to);
         print_options(to, c->options);
     }
+}
+
+void help_print_command(FILE *to, const struct command *c)
+{
+    print_command(to, c);
     (void)fputs("\nOptions of every verb:\n", to);
     print_options(to, OPT_GLOBAL);
 }
@@ -91,15 +97,15 @@ bool help_print_topic(FILE *to, const char *topic)
 void help_print_markdown(FILE *to)
 {
     (void)fputs("# The command line\n\n"
-                "Printed by `hearth help markdown`"
-                " from the program's own table; do not edit.\n\n",
+                "Printed by `hearth help markdown` from the program's own table; do not edit.\n\n"
+                "## Options of every verb\n\n```\n",
                 to);
+    print_options(to, OPT_GLOBAL);
+    (void)fputs("```\n", to);
     for (unsigned i = 0; i < command_count; i++) {
-        const struct command *c = &commands[i];
-
-        (void)fprintf(to, "## hearth %s\n\n```\n", c->name);
-        help_print_command(to, c);
-        (void)fputs("```\n\n", to);
+        (void)fprintf(to, "\n## hearth %s\n\n```\n", commands[i].name);
+        print_command(to, &commands[i]);
+        (void)fputs("```\n", to);
     }
 }
 
