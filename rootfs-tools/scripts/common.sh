@@ -6,6 +6,8 @@ cache=${HEARTH_CACHE:-/var/cache/hearth}
 [[ $cache == /* ]] || { echo "HEARTH_CACHE: '$cache' is not an absolute path" >&2; exit 2; }
 arch=$(dpkg --print-architecture)
 script=${0##*/}
+# shellcheck source=/dev/null
+suite=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
 
 say() { printf '%s: %s\n' "$script" "$*" >&2; }
 die() { printf '%s: error: %s\n' "$script" "$*" >&2; exit 1; }
@@ -97,4 +99,26 @@ write_info() {
     sha=$(sha256sum "$1/kernel" | cut -d' ' -f1)
     printf '{"name": "%s", "version": "%s", "arch": "%s", "source": "%s", "sha256": "%s"}\n' \
         "$2" "$3" "$arch" "$4" "$sha" >"$1/info.json"
+}
+
+# The entries of the Debian archive among the machine's apt sources, whatever files they are in;
+# third-party sources and backports stay out. One line each: URI, suite, component, list file.
+debian_targets() {
+    # shellcheck disable=SC2016
+    apt-get indextargets --format '$(ORIGIN)|$(REPO_URI) $(RELEASE) $(COMPONENT) $(FILENAME)' \
+        'Created-By: Packages' "Architecture: $arch" 2>/dev/null |
+        sed -n 's/^Debian|//p' |
+        awk -v s="$suite" '$2 == s || $2 == s "-updates" || $2 == s "-security"'
+}
+
+# apt options that say how to reach the archive from here. They do not stay in the image.
+apt_options() {
+    apt-config dump |
+        grep -E '^Acquire::(https?::|Check-Valid-Until|ForceIPv[46]|Retries)' |
+        grep -v -E ' "";$' || true
+}
+
+# apt_source_line URI SUITE COMPONENT: the entry of a sources.list.
+apt_source_line() {
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 $2 $3"
 }

@@ -1,10 +1,8 @@
 #include "erofs/image.h"
 
 #include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -15,101 +13,16 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
-#include "base/paths.h"
 #include "base/spawn.h"
 #include "base/strv.h"
 #include "harness/test.h"
-
-/* ---- a store and archives of our own ---- */
-
-static char cache[128], scratch[128], tar_path[192];
-
-static void fresh(void)
-{
-    (void)snprintf(cache, sizeof(cache), "%s/cache", test_tmpdir());
-    (void)snprintf(scratch, sizeof(scratch), "%s/scratch", test_tmpdir());
-    (void)snprintf(tar_path, sizeof(tar_path), "%s/test.tar", scratch);
-    ASSERT_OK(setenv("HEARTH_CACHE", cache, 1));
-    ASSERT_STREQ(paths_cache_dir(), cache);
-    ASSERT_OK(dir_remove(cache, NULL));
-    ASSERT_OK(dir_remove(scratch, NULL));
-    ASSERT_OK(dir_create(scratch, 0755, NULL));
-}
-
-static char *in_scratch(const char *name)
-{
-    char *path = string_printf("%s/%s", scratch, name);
-
-    ASSERT_TRUE(path);
-    return path;
-}
+#include "unit/image-fixture.h"
 
 static void write_file(const char *name, const char *text)
 {
     _cleanup_free_ char *path = in_scratch(name);
 
     ASSERT_OK(file_write_atomic(path, text, strlen(text), 0644, NULL));
-}
-
-struct item {
-    const char *name;
-    mode_t mode;         /* with the type; 0: a hard link */
-    const char *content; /* of a file, target of a link */
-    time_t mtime;
-};
-
-static struct archive *tar_open(int filter)
-{
-    struct archive *a = archive_write_new();
-
-    ASSERT_EQ(archive_write_set_format_pax_restricted(a), ARCHIVE_OK);
-    ASSERT_EQ(archive_write_add_filter(a, filter), ARCHIVE_OK);
-    ASSERT_EQ(archive_write_open_filename(a, tar_path), ARCHIVE_OK);
-    return a;
-}
-
-static void tar_add(struct archive *a, const struct item *item)
-{
-    struct archive_entry *e = archive_entry_new();
-    size_t size = S_ISREG(item->mode) && item->content ? strlen(item->content) : 0;
-
-    archive_entry_set_pathname(e, item->name);
-    archive_entry_set_mtime(e, item->mtime, 0);
-    if (item->mode == 0) {
-        archive_entry_set_filetype(e, AE_IFREG);
-        archive_entry_set_hardlink(e, item->content);
-    } else {
-        archive_entry_set_mode(e, item->mode);
-        if (S_ISLNK(item->mode))
-            archive_entry_set_symlink(e, item->content);
-        if (S_ISCHR(item->mode))
-            archive_entry_set_rdev(e, 0x103);
-    }
-    archive_entry_set_size(e, (la_int64_t)size);
-    ASSERT_EQ(archive_write_header(a, e), ARCHIVE_OK);
-    if (size > 0)
-        ASSERT_EQ(archive_write_data(a, item->content, size), size);
-    archive_entry_free(e);
-}
-
-static void tar_close(struct archive *a)
-{
-    ASSERT_EQ(archive_write_close(a), ARCHIVE_OK);
-    (void)archive_write_free(a);
-}
-
-static void make_tar(const struct item *items, size_t count)
-{
-    struct archive *a = tar_open(ARCHIVE_FILTER_NONE);
-
-    for (size_t i = 0; i < count; i++)
-        tar_add(a, &items[i]);
-    tar_close(a);
-}
-
-static int import(const char *name, const char *source, struct image *ret, struct error *err)
-{
-    return image_import(name, source, NULL, NULL, ret, err);
 }
 
 /* Extracts an image into scratch/out. */
@@ -147,26 +60,6 @@ static uint16_t mode_in_image(const struct image *image, const char *path)
     return mode;
 }
 
-static size_t count_files(const char *dir)
-{
-    _cleanup_free_ char *command = string_printf("find '%s' -mindepth 1 | wc -l", dir);
-    const char *const argv[] = {"sh", "-c", command, NULL};
-    const struct spawn_options options = {
-        .argv = argv, .stdin_fd = -EBADF, .stdout_fd = -EBADF, .stderr_fd = -EBADF};
-    _cleanup_buf_ struct buf out = {.max = 1024};
-
-    ASSERT_OK(spawn_run(&options, 10 * USEC_PER_SEC, &out, NULL));
-    return strtoul(buf_string(&out), NULL, 10);
-}
-
-/* Nothing but the store's own three directories and its lock. */
-static void assert_store_is_empty(void)
-{
-    _cleanup_free_ char *images = string_printf("%s/images", cache);
-
-    ASSERT_TRUE(count_files(images) <= 4);
-}
-
 /* An archive that must be refused, and then must not have left anything. */
 static void assert_refused(const struct item *items, size_t count, const char *text)
 {
@@ -181,26 +74,6 @@ static void assert_refused(const struct item *items, size_t count, const char *t
     assert_store_is_empty();
 }
 
-#define DIR_ITEM(n)                                                                                \
-    {                                                                                              \
-        .name = n, .mode = S_IFDIR | 0755, .mtime = 1000                                           \
-    }
-#define FILE_ITEM(n, c)                                                                            \
-    {                                                                                              \
-        .name = n, .mode = S_IFREG | 0644, .content = c, .mtime = 2000                             \
-    }
-
-static const struct item plain[] = {
-    DIR_ITEM("./"),
-    DIR_ITEM("./etc/"),
-    FILE_ITEM("./etc/hostname", "guest\n"),
-    {.name = "./bin", .mode = S_IFLNK | 0777, .content = "usr/bin", .mtime = 3000},
-    DIR_ITEM("./usr/"),
-    DIR_ITEM("./usr/bin/"),
-    {.name = "./usr/bin/su", .mode = S_IFREG | 04755, .content = "su", .mtime = 4000},
-    {.name = "./usr/bin/su2", .content = "./usr/bin/su", .mtime = 4000},
-};
-
 /* ---- what goes in comes out ---- */
 
 TEST(archive_keeps_content_modes_links_and_times)
@@ -214,7 +87,7 @@ TEST(archive_keeps_content_modes_links_and_times)
     _cleanup_free_ char *su = in_scratch("out/usr/bin/su"), *su2 = in_scratch("out/usr/bin/su2");
     _cleanup_free_ char *bin = in_scratch("out/bin");
     char target[32] = "";
-    make_tar(plain, ARRAY_SIZE(plain));
+    make_tar(plain, PLAIN_COUNT);
     ASSERT_OK(import("plain", tar_path, &image, NULL));
     ASSERT_STREQ(image.name, "plain");
     extract(&image);
@@ -238,12 +111,12 @@ TEST(compressed_archives_give_the_same_image)
     struct image first, image;
 
     fresh();
-    make_tar(plain, ARRAY_SIZE(plain));
+    make_tar(plain, PLAIN_COUNT);
     ASSERT_OK(import("first", tar_path, &first, NULL));
     for (size_t i = 0; i < ARRAY_SIZE(filters); i++) {
         struct archive *a = tar_open(filters[i]);
 
-        for (size_t j = 0; j < ARRAY_SIZE(plain); j++)
+        for (size_t j = 0; j < PLAIN_COUNT; j++)
             tar_add(a, &plain[j]);
         tar_close(a);
         ASSERT_OK(import("again", tar_path, &image, NULL));
@@ -259,7 +132,7 @@ TEST(directory_gives_the_same_image_each_time_and_as_an_archive)
     if (geteuid() != 0)
         return; /* owners differ then */
     _cleanup_free_ char *out = in_scratch("out"), *copy = in_scratch("copy");
-    make_tar(plain, ARRAY_SIZE(plain));
+    make_tar(plain, PLAIN_COUNT);
     ASSERT_OK(import("tar", tar_path, &from_tar, NULL));
     const char *const tar_argv[] = {"tar", "-xpf", tar_path, "-C", out, NULL};
     const char *const cp_argv[] = {"cp", "-a", out, copy, NULL};
@@ -461,7 +334,7 @@ TEST(truncated_archive_is_refused_at_every_length)
 
     fresh();
     struct archive *a = tar_open(ARCHIVE_FILTER_GZIP);
-    for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
+    for (size_t i = 0; i < PLAIN_COUNT; i++)
         tar_add(a, &plain[i]);
     tar_close(a);
     ASSERT_OK(file_read(tar_path, 1 << 20, &data, &size, NULL));
@@ -485,7 +358,7 @@ TEST(name_must_be_one)
     struct error err = {0};
 
     fresh();
-    make_tar(plain, ARRAY_SIZE(plain));
+    make_tar(plain, PLAIN_COUNT);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         ASSERT_ERR(import(names[i], tar_path, &image, &err), EINVAL);
         ASSERT_EQ(err.code, ERR_INVALID_ARGUMENT);
@@ -527,119 +400,4 @@ TEST(full_disk_is_said_as_such_and_nothing_is_left)
         _exit(import_without_space());
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
     ASSERT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77));
-}
-
-/* ---- the store ---- */
-
-TEST(unknown_image_is_named_with_a_way_out)
-{
-    struct image image;
-    struct error err = {0};
-
-    fresh();
-    ASSERT_ERR(image_find("nope", &image, &err), ENOENT);
-    ASSERT_EQ(err.code, ERR_IMAGE_NOT_FOUND);
-    ASSERT_TRUE(strstr(err.text, "'nope'") && strstr(err.text, "image import"));
-    ASSERT_ERR(image_remove("nope", &err), ENOENT);
-    ASSERT_EQ(err.code, ERR_IMAGE_NOT_FOUND);
-}
-
-TEST(imported_image_is_found_listed_and_removed)
-{
-    _cleanup_free_ struct image *list = NULL;
-    struct image image, found;
-    size_t count = 0;
-    struct stat st;
-
-    fresh();
-    ASSERT_OK(image_list(&list, &count, NULL));
-    ASSERT_EQ(count, 0);
-    free(TAKE_PTR(list));
-    make_tar(plain, ARRAY_SIZE(plain));
-    ASSERT_OK(import("b", tar_path, &image, NULL));
-    ASSERT_OK(import("a-b", tar_path, &image, NULL));
-    ASSERT_OK(import("a", tar_path, &image, NULL));
-    ASSERT_OK(image_list(&list, &count, NULL));
-    ASSERT_EQ(count, 3);
-    ASSERT_STREQ(list[0].name, "a");
-    ASSERT_STREQ(list[1].name, "a-b");
-    ASSERT_STREQ(list[2].name, "b");
-    ASSERT_OK(image_find("a", &found, NULL));
-    ASSERT_STREQ(found.sha256, image.sha256);
-    ASSERT_STREQ(found.path, image.path);
-    ASSERT_EQ(found.created_wall_usec, image.created_wall_usec);
-    ASSERT_OK(stat(found.path, &st));
-    ASSERT_EQ(st.st_size, found.size_bytes);
-    ASSERT_EQ(st.st_mode & 0777, 0444);
-    /* The blob goes with the last name. */
-    ASSERT_OK(image_remove("a", NULL));
-    ASSERT_OK(image_remove("b", NULL));
-    ASSERT_TRUE(file_exists(found.path));
-    ASSERT_OK(image_remove("a-b", NULL));
-    ASSERT_FALSE(file_exists(found.path));
-    assert_store_is_empty();
-}
-
-TEST(name_that_is_imported_again_points_to_the_new_image)
-{
-    static const struct item other[] = {FILE_ITEM("other", "x")};
-    struct image first, second, found;
-
-    fresh();
-    make_tar(plain, ARRAY_SIZE(plain));
-    ASSERT_OK(import("it", tar_path, &first, NULL));
-    make_tar(other, 1);
-    ASSERT_OK(import("it", tar_path, &second, NULL));
-    ASSERT_OK(image_find("it", &found, NULL));
-    ASSERT_STREQ(found.sha256, second.sha256);
-    ASSERT_FALSE(file_exists(first.path));
-}
-
-TEST(damaged_record_says_so_and_can_be_removed)
-{
-    struct image image;
-    struct error err = {0};
-
-    fresh();
-    make_tar(plain, ARRAY_SIZE(plain));
-    ASSERT_OK(import("it", tar_path, &image, NULL));
-    _cleanup_free_ char *record = string_printf("%s/images/names/it.json", cache);
-    ASSERT_OK(file_write_atomic(record, "{\"sha256\": \"../../x\"}", 21, 0644, NULL));
-    ASSERT_ERR(image_find("it", &image, &err), EIO);
-    ASSERT_TRUE(strstr(err.text, "damaged"));
-    ASSERT_OK(image_remove("it", &err));
-    ASSERT_ERR(image_find("it", &image, NULL), ENOENT);
-}
-
-TEST(what_a_killed_import_left_is_removed_by_the_next)
-{
-    struct image image;
-
-    fresh();
-    _cleanup_free_ char *left = string_printf("%s/images/tmp/abcdef/root/etc", cache);
-    _cleanup_free_ char *tmp = string_printf("%s/images/tmp", cache);
-    ASSERT_OK(dir_create(left, 0700, NULL));
-    make_tar(plain, ARRAY_SIZE(plain));
-    ASSERT_OK(import("it", tar_path, &image, NULL));
-    ASSERT_EQ(count_files(tmp), 0);
-}
-
-static void note_progress(int percent, const char *what, void *userdata)
-{
-    int *last = userdata;
-
-    ASSERT_TRUE(percent >= *last && percent <= 100);
-    ASSERT_TRUE(what && *what);
-    *last = percent;
-}
-
-TEST(progress_only_goes_up_and_ends_at_100)
-{
-    struct image image;
-    int last = 0;
-
-    fresh();
-    make_tar(plain, ARRAY_SIZE(plain));
-    ASSERT_OK(image_import("it", tar_path, note_progress, &last, &image, NULL));
-    ASSERT_EQ(last, 100);
 }
