@@ -9,10 +9,11 @@
 
 /*
  * A persistent shell in a sandbox, on top of exec alone. The image's own shell runs once per
- * session; commands reach it through a private pipe (fd 3), end-of-command, exit status and cwd come
- * back through another (fd 4), never by scanning output. One command at a time; others wait in a
- * bounded queue. All of the session's state that must survive a daemon restart is its process id in
- * the guest and the numbers of session_record: session_adopt() goes on where the old daemon ended.
+ * session; commands reach it through a private pipe (fd 3), end-of-command, exit status and cwd
+ * come back through another (fd 4), never by scanning output. One command at a time; others wait in
+ * a bounded queue. All of the session's state that must survive a daemon restart is its process id
+ * in the guest and the numbers of session_record: session_adopt() goes on where the old daemon
+ * ended.
  */
 struct session;
 
@@ -39,31 +40,32 @@ enum session_state {
 
 /* What the daemon stores, after every change, to adopt the session later. */
 struct session_record {
-    uint64_t process_id;   /* of the shell, 0 when none runs */
+    uint64_t process_id;     /* of the shell, 0 when none runs */
     uint64_t control_offset; /* of stream 4, in bytes: where the next record begins */
-    uint64_t command;      /* number of the current or last command */
-    bool running;          /* a command was under way */
-    uint64_t start[3];     /* output offsets at its start (1: stdout, 2: stderr) */
+    uint64_t command;        /* number of the current or last command */
+    bool running;            /* a command was under way */
+    uint64_t start[3];       /* output offsets at its start (1: stdout, 2: stderr) */
     uint64_t started_wall_usec;
     uint64_t timeout_msec; /* of that command, 0: none */
 };
 
 struct session_result {
     uint64_t command;
-    int exit_code;       /* 124 with timed_out after a time-out */
+    int exit_code; /* 124 with timed_out after a time-out */
     bool timed_out;
-    bool shell_exited;   /* `exit`, `set -e`, killed: the shell ended with this command */
-    bool state_lost;     /* and what it held (cwd, variables, functions) could not be carried over */
+    bool shell_exited; /* `exit`, `set -e`, killed: the shell ended with this command */
+    bool state_lost;   /* and what it held (cwd, variables, functions) could not be carried over */
     bool oom_killed;
     uint64_t duration_usec;
     uint64_t start[3], end[3]; /* offsets of its output, 1: stdout, 2: stderr */
-    const char *cwd;     /* weak, valid during the call; NULL when unknown */
+    const char *cwd;           /* weak, valid during the call; NULL when unknown */
 };
 
 struct session_callbacks {
     /* The record changed: store it. */
     void (*on_record)(struct session *s, const struct session_record *record, void *userdata);
-    /* The shell is there (first start or a restart after its end). err: it cannot be, session dead. */
+    /* The shell is there (first start or a restart after its end). err: it cannot be, session dead.
+     */
     void (*on_state)(struct session *s, enum session_state state, const struct error *err,
                      void *userdata);
 };

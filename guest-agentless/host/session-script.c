@@ -1,0 +1,311 @@
+#include "host/session-script.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * Theory of operation. The shell runs one loop for ever. `__hearth_next` tells the end of the last
+ * command on one pipe, then waits on the other for a line, which is one call of a function below:
+ *
+ *   r NUMBER INPUT LIST KEEP 'text' .   run this text
+ *   t 'text' .                          the user's own EXIT trap
+ *   p NUMBER .                          answer with this number
+ *
+ * Lines that do not end in " ." are the rest of a sender that died, and are ignored. Messages back
+ * end with a NUL, which no path can hold:
+ *
+ *   E NUMBER STATUS CWD     the command ended, or (number 0) the shell is ready
+ *   X NUMBER STATUS CWD     the shell ends; the next message is its state as shell text
+ *   T TRAPS                 list of traps, before E, when LIST was 1
+ *   P NUMBER                answer
+ *
+ * What the odd corners are for:
+ * - It is all one line, so that the shell's own error messages count from line 1.
+ * - The loop is not in a function: `declare`, `return`, `$@` keep their meaning at top level.
+ * - The text runs by `command eval` as a plain command: a syntax error does not end dash and ash,
+ *   and errexit stays in force, which it would not in a condition.
+ * - A stray `break` or `continue` in the text ends at worst the inner loop; __hearth_next, being
+ * its condition, runs next in both cases.
+ * - With errexit on, `! true` as the last command must not end the shell although `eval` then
+ *   returns 1: KEEP allows to append a line that takes the status (not after here-documents or a
+ *   final backslash).
+ * - `set -x` is off outside the text and put back by a prefix of the text; `set -a` is off while
+ *   our variables are set.
+ * - A user's function must not stand in for a builtin: bash has `builtin` and sh has `command` for
+ *   that, so functions of these two names are removed after each command.
+ * - bash keeps the pipes at descriptors out of the way; sh has only digits.
+ * - TMOUT would end bash's `read`.
+ * - `read` may be cut short by a trap: it returns above 128, and what it had is kept.
+ */
+#define TRUE_COMMAND "case . in .) ;; esac"
+
+#define EXIT_TRAP(R, W, B)                                                                         \
+    "{ __hearth_exit \"$?\"; } 2>/dev/null && " TRUE_COMMAND "; " B "eval \"$__hearth_trap\" " R   \
+    "<&- " W ">&-"
+
+#define FUNCTIONS(R, W, B, S, LIST, DUMP, NO_TMOUT, OWN)                                           \
+    "exec " R "<&3 " W ">&4 3<&- 4>&-; "                                                           \
+    "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in=/dev/null __hearth_x= __hearth_a= "  \
+    "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep=; shift; "          \
+    "__hearth_r() { __hearth_seq=$1; "                                                             \
+    "case $2 in -) __hearth_in=/dev/null;; *) __hearth_in=$2;; esac; "                             \
+    "__hearth_list=$3; __hearth_keep=$4; __hearth_text=$5; }; "                                    \
+    "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(                                      \
+        R, W,                                                                                      \
+        B) "' EXIT; }; "                                                                           \
+           "__hearth_p() { " B "printf 'P %s\\0' \"$1\" >&" W "; }; "                              \
+           "__hearth_ret() { " S "return \"$__hearth_status\"; }; "                                \
+           "__hearth_exit() { "                                                                    \
+           "case $- in *x*) " S "set +x;; esac; case $- in *a*) " S "set +a;; esac; " S            \
+           "unset __hearth_text __hearth_line __hearth_part; " B                                   \
+           "printf 'X %s %s %s\\0' \"$__hearth_seq\" \"$1\" \"${PWD-}\" >&" W "; "                 \
+           "{ " DUMP "; } >&" W "; " B "printf '\\0' >&" W "; " S "return \"$1\"; }; "             \
+           "__hearth_next() { "                                                                    \
+           "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                    \
+           "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; " S "unset -f " OWN \
+           "; "                                                                                    \
+           "case $__hearth_s in '') __hearth_status=$1;; *) __hearth_status=$__hearth_s;; esac; "  \
+           "case $__hearth_list in 1) { " B "printf 'T '; " S "trap" LIST "; " B                   \
+           "printf '\\0'; } >&" W ";; esac; " B                                                    \
+           "printf 'E %s %s %s\\0' \"$__hearth_seq\" \"$__hearth_status\" \"${PWD-}\" >&" W "; "   \
+           "__hearth_seq= __hearth_s=; "                                                           \
+           "while case $__hearth_seq in '') ;; *) " B "false;; esac; do __hearth_line=; "          \
+           "while __hearth_part=; " NO_TMOUT "IFS= " B "read -r __hearth_part <&" R                \
+           "; case $? in "                                                                         \
+           "0) __hearth_line=$__hearth_line$__hearth_part; " B "false;; "                          \
+           "129|1[3-9]?|2[0-9]?) __hearth_line=$__hearth_line$__hearth_part;; "                    \
+           "*) " S "trap - EXIT; " S "exit 0;; esac; do " TRUE_COMMAND "; done; "                  \
+           "case $__hearth_line in [rtp]\\ *\\ .) " B                                              \
+           "eval \"__hearth_$__hearth_line\";; esac; done; "                                       \
+           "case $__hearth_x in 1) __hearth_keep=0 "                                               \
+           "__hearth_text=\"{ __hearth_x=; " S "set -x; } 2>/dev/null;$__hearth_text\";; esac; "   \
+           "case $__hearth_a$__hearth_keep$- in 2*|1*e*) "                                         \
+           "__hearth_text=\"$__hearth_text$__hearth_nl\"'__hearth_s=$?';; esac; "                  \
+           "case $__hearth_a in a) " S "set -a;; esac; }; "
+
+#define LOOP(R, W, B, S, OPTIONS, COMMAND, INPUT)                                                  \
+    S "trap '" EXIT_TRAP(                                                                          \
+        R, W, B) "' EXIT; " S "trap 'exit 130' INT; " OPTIONS "while " TRUE_COMMAND                \
+                 "; do while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "          \
+                 "__hearth_ret && " TRUE_COMMAND "; " COMMAND " eval \"$__hearth_text\" " R        \
+                 "<&- " W ">&-" INPUT "; done; done"
+
+#define BASH_DUMP "builtin umask -p; builtin declare -p; builtin declare -f; builtin alias -p"
+#define SH_DUMP "command printf 'umask '; command umask; set; export -p"
+
+#define BASH_BOOT(OPTIONS, INPUT)                                                                  \
+    FUNCTIONS("60", "61", "builtin ", "builtin ", " -p EXIT", BASH_DUMP, "TMOUT= ", "builtin")     \
+    LOOP("60", "61", "builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS,                  \
+         "builtin command", INPUT)
+#define SH_BOOT(OPTIONS, INPUT)                                                                    \
+    FUNCTIONS("8", "9", "command ", "", "", SH_DUMP, "", "command")                                \
+    LOOP("8", "9", "command ", "", OPTIONS, "command", INPUT)
+
+/* Job control puts a command in the terminal's foreground, so ^C reaches it and not the shell. */
+#define TTY_OPTIONS "set -m; "
+#define PIPE_INPUT " <\"$__hearth_in\""
+
+static const char bash_pipe[] = BASH_BOOT("", PIPE_INPUT);
+static const char bash_tty[] = BASH_BOOT(TTY_OPTIONS, "");
+static const char sh_pipe[] = SH_BOOT("", PIPE_INPUT);
+static const char sh_tty[] = SH_BOOT(TTY_OPTIONS, "");
+
+static const char bash_exit_trap[] = "'" EXIT_TRAP("60", "61", "builtin ") "'";
+static const char sh_exit_trap[] = "'" EXIT_TRAP("8", "9", "command ") "'";
+
+const struct session_shell session_shells[] = {
+    {.path = "/bin/bash", .bash = true},
+    {.path = "/usr/bin/bash", .bash = true},
+    {.path = "/bin/sh"},
+    {.path = "/usr/bin/sh"},
+    {.path = "/bin/ash"},
+    {.path = "/bin/busybox", .applet = "sh"},
+    {.path = NULL},
+};
+
+void session_script_argv(const struct session_shell *shell, enum session_kind kind,
+                         const char *argv[static SESSION_ARGV_MAX])
+{
+    const char *boot = kind == SESSION_TTY ? sh_tty : sh_pipe;
+    size_t n = 0;
+
+    if (shell->bash)
+        boot = kind == SESSION_TTY ? bash_tty : bash_pipe;
+    argv[n++] = shell->path;
+    if (shell->applet)
+        argv[n++] = shell->applet;
+    if (shell->bash) {
+        argv[n++] = "--noprofile";
+        argv[n++] = "--norc";
+    }
+    argv[n++] = "-c";
+    argv[n++] = boot;
+    argv[n++] = shell->bash ? "bash" : "sh"; /* $0, in front of the shell's messages */
+    argv[n++] = "\n";                        /* $1: no line can hold it */
+    argv[n] = NULL;
+}
+
+/* ---- lines ---- */
+
+/* One shell word. Without `one_line`, newlines stay as they are. */
+static int append_quoted(struct buf *line, const char *text, size_t size, bool one_line)
+{
+    const char *special = one_line ? "'\n" : "'";
+    int r = buf_append(line, "'", 1);
+
+    while (r >= 0 && size > 0) {
+        size_t n = strcspn(text, special);
+
+        n = MIN(n, size);
+        r = buf_append(line, text, n);
+        if (r < 0 || n == size)
+            break;
+        /* $2 of __hearth_next is a newline. */
+        r = buf_append_string(line, text[n] == '\n' ? "'\"$2\"'" : "'\\''");
+        text += n + 1;
+        size -= n + 1;
+    }
+    return r < 0 ? r : buf_append(line, "'", 1);
+}
+
+/* An option word after "set -": tells whether errexit and xtrace are in it. */
+static void scan_set(const char *word, bool *errexit, bool *xtrace)
+{
+    size_t n = strspn(word, "abefhkmnptuvxBCEHPTo");
+
+    if (memchr(word, 'e', n) || strstr(word, "o errexit"))
+        *errexit = true;
+    if (memchr(word, 'x', n))
+        *xtrace = true;
+}
+
+/* 0: nothing may be appended to the text; 1: when errexit is on; 2: always, it turns errexit on. */
+static int keep_flag(const char *text, size_t size)
+{
+    bool errexit = false, xtrace = false;
+
+    if (size == 0 || text[size - 1] == '\\' || strstr(text, "<<") || strstr(text, "xtrace"))
+        return 0;
+    for (const char *p = strstr(text, "set -"); p; p = strstr(p + 5, "set -"))
+        scan_set(p + 5, &errexit, &xtrace);
+    if (xtrace)
+        return 0;
+    return errexit ? 2 : 1;
+}
+
+int session_script_run(struct buf *line, uint64_t number, const char *input, bool list_traps,
+                       const char *text, size_t size)
+{
+    int r = buf_printf(line, "r %" PRIu64 " %s %d %d ", number, input ? input : "-",
+                       list_traps ? 1 : 0, keep_flag(text, size));
+
+    if (r >= 0)
+        r = append_quoted(line, text, size, /* one_line= */ true);
+    return r < 0 ? r : buf_append_string(line, " .\n");
+}
+
+int session_script_trap(struct buf *line, const char *word, size_t size)
+{
+    int r = buf_append_string(line, "t ");
+
+    if (r >= 0 && size == 0)
+        r = buf_append_string(line, "''");
+    for (size_t i = 0; r >= 0 && i < size; i++) {
+        /* The shell has quoted it: a newline stands between single quotes. */
+        if (word[i] == '\n')
+            r = buf_append_string(line, "'\"$2\"'");
+        else
+            r = buf_append(line, &word[i], 1);
+    }
+    return r < 0 ? r : buf_append_string(line, " .\n");
+}
+
+int session_script_probe(struct buf *line, uint64_t number)
+{
+    return buf_printf(line, "\np %" PRIu64 " .\n", number);
+}
+
+int session_script_restore(struct buf *line, bool bash, const char *cwd, const char *dump,
+                           size_t size)
+{
+    const char *eval = bash ? "builtin command eval " : "command eval ";
+    _cleanup_buf_ struct buf state, text;
+    int r;
+
+    buf_init(&state, 4 * size + 65536);
+    buf_init(&text, 16 * size + 262144);
+    r = buf_append_string(&state, bash ? "builtin cd -- " : "command cd -- ");
+    if (r >= 0)
+        r = append_quoted(&state, cwd, strlen(cwd), /* one_line= */ false);
+    if (r >= 0)
+        r = buf_append_string(&state, "\n");
+    if (r >= 0)
+        r = buf_append(&state, dump, size);
+    if (r >= 0)
+        r = buf_append_string(&text, eval);
+    if (r >= 0)
+        r = append_quoted(&text, buf_string(&state), state.size, /* one_line= */ false);
+    /* Variables of ours came along; the old shell has run its trap. */
+    if (r >= 0)
+        r = buf_append_string(&text, " >/dev/null 2>&1\n__hearth_seq=0 __hearth_s=0 __hearth_x= "
+                                     "__hearth_a= __hearth_list= __hearth_trap=");
+    return r < 0 ? r : session_script_run(line, 0, NULL, false, buf_string(&text), text.size);
+}
+
+/* ---- traps ---- */
+
+bool session_script_may_trap(const char *text)
+{
+    if (strstr(text, "trap") || strstr(text, "source") || strstr(text, "eval"))
+        return true;
+    for (const char *p = strstr(text, ". "); p; p = strstr(p + 1, ". "))
+        if (p == text || strchr(" \t\n;&|({", p[-1]))
+            return true;
+    return false;
+}
+
+/* Bytes of one shell-quoted word: '…', "…" and \c pieces up to a blank outside of them. */
+static size_t word_size(const char *s, size_t size)
+{
+    char quote = '\0';
+
+    for (size_t i = 0; i < size; i++) {
+        if (quote) {
+            if (s[i] == quote)
+                quote = '\0';
+        } else if (s[i] == '\'' || s[i] == '"') {
+            quote = s[i];
+        } else if (s[i] == '\\') {
+            i++;
+        } else if (s[i] == ' ' || s[i] == '\n') {
+            return i;
+        }
+    }
+    return size;
+}
+
+int session_script_foreign_trap(const char *list, size_t size, const char **ret_word,
+                                size_t *ret_size)
+{
+    static const char head[] = "trap -- ", tail[] = " EXIT\n";
+    size_t n;
+
+    *ret_word = "";
+    *ret_size = 0;
+    /* All three shells list EXIT, their signal 0, first. */
+    if (size < sizeof(head) - 1 || memcmp(list, head, sizeof(head) - 1) != 0)
+        return 1;
+    list += sizeof(head) - 1;
+    size -= sizeof(head) - 1;
+    n = word_size(list, size);
+    if (size - n < sizeof(tail) - 1 || memcmp(list + n, tail, sizeof(tail) - 1) != 0)
+        return 1;
+    if ((n == sizeof(bash_exit_trap) - 1 && memcmp(list, bash_exit_trap, n) == 0) ||
+        (n == sizeof(sh_exit_trap) - 1 && memcmp(list, sh_exit_trap, n) == 0))
+        return 0;
+    *ret_word = list;
+    *ret_size = n;
+    return 1;
+}
