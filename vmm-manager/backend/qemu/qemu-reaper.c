@@ -1,7 +1,7 @@
 #include "backend/qemu/qemu-reaper.h"
 
+#include <dirent.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -11,15 +11,21 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "backend/qemu/qemu-root.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
 
 #define TICKETS_MAX 64
 #define LOOK_USEC (5 * USEC_PER_MSEC)
+#define PROBING_USEC (20 * USEC_PER_MSEC) /* between looks at all processes: probes are expected   \
+                                           */
+#define PROBES_USEC (100 * USEC_PER_MSEC) /* they are not, but may happen */
 #define ID_SIZE 64
+#define DEAD_MAX 64
 
 struct ticket {
     bool used;
@@ -34,6 +40,10 @@ struct reaper {
     bool stop;
     unsigned n_used;
     struct ticket tickets[TICKETS_MAX];
+    /* the thread's own */
+    uint64_t looked_usec; /* when all processes were looked at */
+    pid_t dead[DEAD_MAX]; /* what was found then */
+    size_t n_dead;
 };
 
 /* Only if it is our child, and QEMU: libvirt's pid file may be of a process of long ago. */
@@ -51,26 +61,75 @@ static void reap_pid(pid_t pid)
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
-/* libvirt asks a QEMU for its capabilities in lib/qemu/qmp-XXXXXX, with a pid file there. */
-static void reap_probes(const char *root)
+/* Is it a dead QEMU that is our child? Its stat line: pid (comm) state ppid … */
+static bool is_dead_qemu(const char *pid)
 {
-    _cleanup_free_ char *pattern = string_printf("%s/lib/qemu/qmp-*/*.pid", root);
-    glob_t found = {0};
+    char path[64], data[256], state;
+    const char *comm, *end;
+    int parent;
+    ssize_t n;
 
-    if (!pattern || glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        _cleanup_free_ char *text = NULL;
+    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = fd_read_full(fd, data, sizeof(data) - 1);
+    if (n <= 0)
+        return false;
+    data[n] = '\0';
+    comm = strchr(data, '(');
+    end = strrchr(data, ')');
+    if (!comm || !end || !string_starts_with(comm + 1, "qemu-system"))
+        return false;
+    return sscanf(end + 1, " %c %d", &state, &parent) == 2 && state == 'Z' && parent == getpid();
+}
+
+/*
+ * libvirt asks a QEMU for its capabilities whenever the program or the host changed; such a QEMU
+ * removes its own pid file as it ends. So all processes are looked at, seldom, and a dead QEMU that
+ * was there the last time too is nobody else's: the loop reaps its own at once.
+ */
+static void reap_probes(struct reaper *r)
+{
+    pid_t dead[DEAD_MAX];
+    size_t n_dead = 0;
+    DIR *dir = opendir("/proc");
+    struct dirent *e;
+
+    while (dir && n_dead < DEAD_MAX && (e = readdir(dir)) != NULL) {
         uint64_t pid;
-        size_t size;
 
-        if (file_read(found.gl_pathv[i], 32, &text, &size, NULL) < 0)
+        if (parse_u64(e->d_name, 2, INT32_MAX, &pid) < 0 || !is_dead_qemu(e->d_name))
             continue;
-        text[strcspn(text, "\n")] = '\0';
-        if (parse_u64(text, 2, INT32_MAX, &pid) >= 0)
-            reap_pid((pid_t)pid);
+        for (size_t i = 0; i < r->n_dead; i++)
+            if (r->dead[i] == (pid_t)pid)
+                (void)waitpid((pid_t)pid, NULL, WNOHANG);
+        dead[n_dead++] = (pid_t)pid;
     }
-    globfree(&found);
+    if (dir)
+        (void)closedir(dir);
+    memcpy(r->dead, dead, n_dead * sizeof(*dead));
+    r->n_dead = n_dead;
+}
+
+/* One look, without the lock. */
+static void look(struct reaper *r, const struct ticket *tickets)
+{
+    uint64_t now = clock_now_usec();
+    bool probing = false;
+
+    for (size_t i = 0; i < TICKETS_MAX; i++) {
+        if (!tickets[i].used)
+            continue;
+        if (*tickets[i].id)
+            reap_pid(root_read_pid(r->root, tickets[i].id));
+        else
+            probing = true;
+    }
+    if (now - r->looked_usec >= (probing ? PROBING_USEC : PROBES_USEC)) {
+        r->looked_usec = now;
+        reap_probes(r);
+    }
 }
 
 static void *reaper_main(void *userdata)
@@ -89,10 +148,7 @@ static void *reaper_main(void *userdata)
         }
         memcpy(tickets, r->tickets, sizeof(tickets));
         (void)pthread_mutex_unlock(&r->lock);
-        for (size_t i = 0; i < TICKETS_MAX; i++)
-            if (tickets[i].used && *tickets[i].id)
-                reap_pid(root_read_pid(r->root, tickets[i].id));
-        reap_probes(r->root);
+        look(r, tickets);
         (void)pthread_mutex_lock(&r->lock);
         until = clock_now_usec() + LOOK_USEC;
         at.tv_sec = (time_t)(until / USEC_PER_SEC);

@@ -8,8 +8,8 @@
  * sub-reaper the dead QEMU stays a zombie of ours, and that poll runs into its 40 seconds unless
  * somebody reaps it. VMs that run are watched by the loop. This thread does it for those that die
  * before: while a start is under way it looks every few milliseconds at the pid files of the VMs
- * being started and of libvirt's capability probes, and reaps exactly those pids. Never all
- * children: libvirt and others wait for theirs.
+ * being started, less often at all processes for libvirt's capability probes, and reaps exactly
+ * those pids. Never all children: libvirt and others wait for theirs.
  */
 struct reaper;
 
