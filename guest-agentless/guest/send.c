@@ -15,11 +15,7 @@ static bool stream_send(struct stream *s)
     size_t left = TURN_SIZE;
     uint64_t limit;
 
-    if (s->sent < s->ring.start) {
-        /* Dropped bytes use up no window: the host moves its own by the gap that it sees. */
-        s->window += MIN(s->ring.start - s->sent, UINT64_MAX - s->window);
-        s->sent = s->ring.start;
-    }
+    s->sent = stream_next(s);
     limit = MIN(s->window, s->ring.end);
     while (s->sent < limit && left > 0) {
         const uint8_t *data;

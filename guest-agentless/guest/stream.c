@@ -44,12 +44,17 @@ void stream_done(struct stream *s)
 
 /* ---- output ---- */
 
+uint64_t stream_next(const struct stream *s)
+{
+    return MAX(s->sent, s->ring.start);
+}
+
 uint64_t stream_keep(const struct stream *s)
 {
     const struct process *p = s->process;
     uint64_t acked = 0, floor;
 
-    if (p->drop_when_full && !s->marked && (p->channel == 0 || s->window <= s->sent))
+    if (p->drop_when_full && !s->marked && (p->channel == 0 || s->window <= stream_next(s)))
         return s->ring.end;
     /*
      * Sent bytes that the host has not acknowledged by moving its window may be lost with the
@@ -108,6 +113,25 @@ static ssize_t stream_discard(struct stream *s)
     return read(s->fd, waste, sizeof(waste));
 }
 
+static size_t waiting(const struct stream *s)
+{
+    int n = 0;
+
+    if (s->fd < 0 || ioctl(s->fd, FIONREAD, &n) < 0 || n < 0)
+        return 0;
+    return (size_t)n;
+}
+
+/* What to ask of the ring: room that is not used would cost history for nothing. */
+static size_t read_size(const struct stream *s, size_t max)
+{
+    size_t size = MIN(max, (size_t)READ_SIZE), used = (size_t)(s->ring.end - s->ring.start);
+
+    if (used + size <= s->ring.capacity)
+        return size;
+    return MIN(size, MAX(waiting(s), s->tty ? (size_t)STREAM_TTY_READ : 1));
+}
+
 /*
  * One read into the ring of at most `max` bytes. Returns the count; 0 when nothing more can be read
  * now (no data, no room, or ended).
@@ -122,7 +146,7 @@ static size_t stream_read(struct stream *s, size_t max)
     if (s->process->state == PROCESS_RELEASED) {
         n = stream_discard(s);
     } else {
-        if (ring_prepare(&s->ring, stream_keep(s), MIN(max, (size_t)READ_SIZE), iov) == 0) {
+        if (ring_prepare(&s->ring, stream_keep(s), read_size(s, max), iov) == 0) {
             stream_stall(s);
             return 0;
         }
@@ -142,15 +166,6 @@ static size_t stream_read(struct stream *s, size_t max)
     }
     stream_drained_by(s, (size_t)n);
     process_mark_ready(s->process);
-    return (size_t)n;
-}
-
-static size_t waiting(const struct stream *s)
-{
-    int n = 0;
-
-    if (s->fd < 0 || ioctl(s->fd, FIONREAD, &n) < 0 || n < 0)
-        return 0;
     return (size_t)n;
 }
 
@@ -290,8 +305,16 @@ int stream_start_output_consume(struct stream *s, int fd, uint32_t ring_max)
 
 void stream_set_window(struct stream *s, uint64_t offset)
 {
-    if (s->credit == 0 && offset > s->sent)
-        s->credit = offset - s->sent;
+    /*
+     * Dropped bytes use up no window: the host counts from what it knows and moves its limit by the
+     * gap when it sees it. Bytes are dropped only while the window is used up, so the gap is known
+     * here.
+     */
+    uint64_t gap = stream_next(s) - s->told;
+
+    if (s->credit == 0 && offset > s->told)
+        s->credit = offset - s->told;
+    offset += MIN(gap, UINT64_MAX - offset);
     if (offset <= s->window)
         return;
     s->window = offset;

@@ -21,6 +21,7 @@ struct process;
 #define STREAM_INPUT_WINDOW (256u * 1024u)
 #define STREAM_RECORD_HEADER 24u         /* of a marked stream, see session.proto */
 #define STREAM_RECORD_MAX (16u * 1024u)  /* bytes of one record */
+#define STREAM_TTY_READ 4096u            /* what one read of a terminal gives at most */
 #define STREAM_TTY_BUFFER (128u * 1024u) /* more than the kernel holds in a terminal */
 
 struct stream {
@@ -61,6 +62,8 @@ void stream_close_input(struct stream *s);
 /* Tells the host how far it may send, when that moved enough or `force`. */
 void stream_grant(struct stream *s, bool force);
 
+/* Next offset to send: `sent`, unless what stood there was dropped. */
+uint64_t stream_next(const struct stream *s);
 void stream_set_window(struct stream *s, uint64_t offset);
 /* Offset from which on bytes must be kept. */
 uint64_t stream_keep(const struct stream *s);
