@@ -139,14 +139,16 @@ install_packages() {
             --shell /usr/sbin/nologin libvirt-qemu
 }
 
-# build_preset PRESET DIR
+programs=(hearth hearthd hearth-init rootfs-tool rootfs-scripts)
+
+# build_preset PRESET DIR [TARGET...]
 build_preset() {
     local before after
     before=$(stat -c %Y "$2/.ninja_log" 2>/dev/null)
     if [[ ! -f $2/build.ninja ]]; then
         cmake --preset "$1" || return
     fi
-    cmake --build "$2" || return
+    cmake --build "$2" ${3:+--target "${@:3}"} || return
     after=$(stat -c %Y "$2/.ninja_log" 2>/dev/null)
     [[ -z $before || $before != "$after" ]] || set_note "up to date"
 }
