@@ -280,6 +280,9 @@ int channels_data(struct console *c, uint32_t id, uint8_t stream, uint64_t offse
     /* What was dropped is nobody's any more and uses up no window. */
     s->consumed += gap;
     s->granted = MIN(s->granted + gap, (uint64_t)INT64_MAX);
+    /* Windows that crossed the gap on their way did not count it: say it again. */
+    if (gap > 0 && ch->ops)
+        (void)send_window(ch, stream);
     s->received = offset + size;
     if (!ch->ops || !ch->ops->data)
         return 0;

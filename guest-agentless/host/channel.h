@@ -56,7 +56,8 @@ int channel_open(struct console *c, const Hearth__V1__Request *request,
                  struct error *err);
 /* The owner lets go: what still comes is thrown away. Always returns NULL. */
 struct channel *channel_release(struct channel *ch);
-/* The same, and asks the guest to end the operation behind it, whose output is let out and dropped. */
+/* The same, and asks the guest to end the operation behind it, whose output is let out and dropped.
+ */
 struct channel *channel_abandon(struct channel *ch);
 /* For requests whose answer is the channel's end: forgets it at once. Always returns NULL. */
 struct channel *channel_end(struct channel *ch);

@@ -26,10 +26,12 @@ struct console_info {
 
 /*
  * The console is unusable: the peer closed, broke the protocol or missed a deadline. Called once,
- * from the loop; every open channel has already got its on_closed. Only console_free() may follow.
+ * from the loop; every open channel has already got its on_closed, every call its done with the
+ * same reason, the one of console_open_consume() included. Only console_free() may follow. A
+ * console that one of those callbacks has freed gets no further call.
  */
 typedef void (*console_broken_fn)(struct console *c, const struct error *reason, void *userdata);
-/* err is NULL on success. */
+/* err is NULL on success. A call over its deadline fails alone (ERR_GUEST_UNRESPONSIVE). */
 typedef void (*console_done_fn)(struct console *c, const struct error *err, void *userdata);
 
 int console_new(struct loop *loop, const char *name, console_broken_fn broken, void *userdata,

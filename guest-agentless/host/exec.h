@@ -75,7 +75,10 @@ struct exec_callbacks {
     /* The process ended; all output below exit->end was delivered before. More may follow from
      * children that hold the pipes, until the exec is freed. */
     void (*on_exit)(struct exec *e, const struct exec_exit *exit, void *userdata);
-    /* Could not start, or the attachment is over (taken by another, console broken). Last call. */
+    /*
+     * Could not start, or the attachment is over: taken by another (ERR_CONFLICT), console broken,
+     * or process and output have ended after on_exit (ERR_NONE, errnum 0). Last call.
+     */
     void (*on_closed)(struct exec *e, const struct error *reason, void *userdata);
 };
 

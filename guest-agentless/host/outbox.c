@@ -16,6 +16,8 @@
  * to CONSOLE_OUT_MAX is for small requests on open channels (windows, signals), whose number the
  * guest's reading bounds.
  */
+#define IDLE_CAPACITY (256u * 1024u) /* an empty queue bigger than this is given back */
+
 static void out_of_room(struct console *c, int r)
 {
     struct error err = {0};
@@ -67,6 +69,8 @@ void outbox_flush(struct console *c)
             (void)source_set_time(c->timer, c->out_progress_usec + CONSOLE_STALL_USEC);
     }
     c->out_blocked = c->out.size > 0;
+    if (!c->out_blocked && c->out.capacity > IDLE_CAPACITY)
+        buf_done(&c->out);
     watch(c);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "harness/test.h"
+#include "host/console-internal.h"
 #include "host/console.h"
 #include "host/exec.h"
 #include "host-peer.h"
@@ -476,6 +477,61 @@ TEST(answers_of_the_wrong_kind_break_the_console)
     ASSERT_OK(console_freeze(p.console, soon(), on_done, &a));
     put_window(&b, peer_expect(&p, HEARTH__V1__REQUEST__OP_FREEZE), 0, 10);
     expect_violation(&p, &b, "takes none");
+}
+
+/* A command line of 600 KiB. */
+static char *const *big_argv(void)
+{
+    static char argument[100 * 1024];
+    static char *argv[] = {argument, argument, argument, argument, argument, argument, NULL};
+
+    memset(argument, 'x', sizeof(argument) - 1);
+    return argv;
+}
+
+TEST(guest_that_reads_nothing_for_too_long_is_given_up)
+{
+    struct peer p;
+
+    peer_open(&p);
+    /* Requests that nobody reads fill the socket, then the queue. */
+    while (console_queued(p.console) == 0) {
+        struct exec_spec spec = {.argv = big_argv()};
+        struct exec_callbacks cb = {0};
+        struct error err = {0};
+        struct exec *e;
+
+        ASSERT_OK(exec_start(p.console, &spec, &cb, NULL, &e, &err));
+        e = exec_free(e);
+    }
+    peer_turn(&p);
+    ASSERT_EQ(p.broken, 0);
+    /* As if half a minute had gone by. */
+    p.console->out_progress_usec -= CONSOLE_STALL_USEC;
+    ASSERT_OK(source_set_time(p.console->timer, 0));
+    PEER_WAIT(&p, p.broken == 1);
+    ASSERT_EQ(p.reason.code, ERR_GUEST_UNRESPONSIVE);
+    ASSERT_TRUE(strstr(p.reason.text, "did not read"));
+    peer_end(&p);
+}
+
+TEST(requests_to_a_guest_that_does_not_read_are_limited)
+{
+    struct exec_callbacks cb = {0};
+    struct exec_spec spec = {.argv = big_argv()};
+    struct error err = {0};
+    struct exec *e;
+    struct peer p;
+    int r;
+
+    peer_open(&p);
+    while ((r = exec_start(p.console, &spec, &cb, NULL, &e, &err)) == 0)
+        e = exec_free(e);
+    ASSERT_ERR(r, EAGAIN);
+    ASSERT_EQ(err.code, ERR_TOO_MANY);
+    ASSERT_TRUE(console_queued(p.console) <= CONSOLE_OUT_REQUEST_MAX + 1024);
+    ASSERT_EQ(p.broken, 0);
+    peer_end(&p);
 }
 
 TEST(open_operations_are_limited)

@@ -4,125 +4,13 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "exec-seen.h"
 #include "harness/test.h"
 #include "host/exec.h"
 #include "host-peer.h"
 #include "protocol/frame.h"
 
 #define BYTES_MAX (16u << 20)
-
-/* What an exec's callbacks saw. */
-struct seen {
-    struct exec *e; /* owned */
-    unsigned started, exited, closed, writable, ends;
-    struct buf out[EXEC_STREAMS_MAX];
-    uint64_t next[EXEC_STREAMS_MAX]; /* expected offset */
-    struct exec_exit exit;
-    struct error reason;
-    struct exec_range ranges[EXEC_STREAMS_MAX];
-    bool hold;               /* does not acknowledge */
-    bool gaps;               /* offsets may jump */
-    struct exec **free_exec; /* in the next callback */
-    struct console **free_console;
-};
-
-static void seen_init(struct seen *s)
-{
-    *s = (struct seen){0};
-    for (size_t i = 0; i < EXEC_STREAMS_MAX; i++)
-        buf_init(&s->out[i], BYTES_MAX);
-}
-
-static void seen_done(struct seen *s)
-{
-    s->e = exec_free(s->e);
-    for (size_t i = 0; i < EXEC_STREAMS_MAX; i++)
-        buf_done(&s->out[i]);
-}
-
-static void destroy(struct seen *s)
-{
-    if (s->free_exec)
-        *s->free_exec = exec_free(*s->free_exec);
-    if (s->free_console)
-        *s->free_console = console_free(*s->free_console);
-    s->free_exec = NULL;
-    s->free_console = NULL;
-}
-
-static void on_started(struct exec *e, uint64_t process_id, uint32_t pid,
-                       const struct exec_range ranges[EXEC_STREAMS_MAX], void *userdata)
-{
-    struct seen *s = userdata;
-
-    ASSERT_EQ(exec_process_id(e), process_id);
-    ASSERT_EQ(pid, 42);
-    s->started++;
-    memcpy(s->ranges, ranges, sizeof(s->ranges));
-    destroy(s);
-}
-
-static void on_output(struct exec *e, uint8_t stream, uint64_t offset, const uint8_t *data,
-                      size_t size, void *userdata)
-{
-    struct seen *s = userdata;
-
-    if (!s->gaps)
-        ASSERT_EQ(offset, s->next[stream]);
-    s->next[stream] = offset + size;
-    ASSERT_OK(buf_append(&s->out[stream], data, size));
-    if (!s->hold)
-        exec_consumed(e, stream, size);
-    destroy(s);
-}
-
-static void on_stream_end(struct exec *e, uint8_t stream, uint64_t offset, void *userdata)
-{
-    struct seen *s = userdata;
-
-    (void)e;
-    ASSERT_EQ(offset, s->next[stream]);
-    s->ends++;
-    destroy(s);
-}
-
-static void on_writable(struct exec *e, uint8_t stream, void *userdata)
-{
-    struct seen *s = userdata;
-
-    ASSERT_TRUE(exec_writable(e, stream) > 0);
-    s->writable++;
-    destroy(s);
-}
-
-static void on_exit_seen(struct exec *e, const struct exec_exit *exit, void *userdata)
-{
-    struct seen *s = userdata;
-
-    (void)e;
-    s->exited++;
-    s->exit = *exit;
-    destroy(s);
-}
-
-static void on_closed(struct exec *e, const struct error *reason, void *userdata)
-{
-    struct seen *s = userdata;
-
-    (void)e;
-    s->closed++;
-    s->reason = *reason;
-    destroy(s);
-}
-
-static const struct exec_callbacks callbacks = {
-    .on_started = on_started,
-    .on_output = on_output,
-    .on_stream_end = on_stream_end,
-    .on_writable = on_writable,
-    .on_exit = on_exit_seen,
-    .on_closed = on_closed,
-};
 
 static char arg_true[] = "true";
 static char *argv_true[] = {arg_true, NULL};
@@ -134,7 +22,7 @@ static uint32_t start(struct peer *p, struct seen *s, const struct exec_spec *sp
     struct error err = {0};
 
     seen_init(s);
-    ASSERT_OK(exec_start(p->console, spec ? spec : &plain, &callbacks, s, &s->e, &err));
+    ASSERT_OK(exec_start(p->console, spec ? spec : &plain, &seen_callbacks, s, &s->e, &err));
     return peer_expect(p, HEARTH__V1__REQUEST__OP_EXEC);
 }
 
@@ -249,7 +137,7 @@ TEST(request_carries_the_whole_spec)
 
     peer_open(&p);
     seen_init(&s);
-    ASSERT_OK(exec_start(p.console, &spec, &callbacks, &s, &s.e, &err));
+    ASSERT_OK(exec_start(p.console, &spec, &seen_callbacks, &s, &s.e, &err));
     request = peer_request(&p, &ch);
     ASSERT_EQ(request->op_case, HEARTH__V1__REQUEST__OP_EXEC);
     ASSERT_EQ(request->exec->n_argv, 3);
@@ -291,27 +179,27 @@ TEST(bad_specs_are_refused_with_what_is_wrong)
     memset(fits, 'y', 128 * 1024);
     fits[128 * 1024 - 1] = '\0';
     peer_open(&p);
-    ASSERT_ERR(exec_start(p.console, &spec, &callbacks, NULL, &e, &err), EINVAL);
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), EINVAL);
     spec.argv = argv;
     argv[1] = big;
-    ASSERT_ERR(exec_start(p.console, &spec, &callbacks, NULL, &e, &err), E2BIG);
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), E2BIG);
     ASSERT_EQ(err.code, ERR_LIMIT_EXCEEDED);
     ASSERT_TRUE(strstr(err.text, "argument 1 has 307200 bytes"));
     argv[1] = fits;
-    ASSERT_OK(exec_start(p.console, &spec, &callbacks, NULL, &e, &err));
+    ASSERT_OK(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err));
     e = exec_free(e);
     for (size_t i = 1; i < 10; i++)
         many[i] = fits;
     spec.argv = many;
-    ASSERT_ERR(exec_start(p.console, &spec, &callbacks, NULL, &e, &err), E2BIG);
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), E2BIG);
     argv[1] = NULL;
     spec.argv = argv;
     spec.env = env;
-    ASSERT_ERR(exec_start(p.console, &spec, &callbacks, NULL, &e, &err), EINVAL);
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), EINVAL);
     spec.env = NULL;
     spec.streams = twice;
     spec.n_streams = 2;
-    ASSERT_ERR(exec_start(p.console, &spec, &callbacks, NULL, &e, &err), EINVAL);
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), EINVAL);
     peer_end(&p);
 }
 
@@ -587,7 +475,7 @@ TEST(attach_goes_on_from_the_given_offsets)
     buf_init(&b, BYTES_MAX);
     peer_open(&p);
     seen_init(&s);
-    ASSERT_OK(exec_attach(p.console, 9, from, &callbacks, &s, &s.e, &err));
+    ASSERT_OK(exec_attach(p.console, 9, from, &seen_callbacks, &s, &s.e, &err));
     request = peer_request(&p, &ch);
     ASSERT_EQ(request->op_case, HEARTH__V1__REQUEST__OP_ATTACH);
     ASSERT_EQ(request->attach->process_id, 9);
@@ -614,7 +502,7 @@ TEST(attach_goes_on_from_the_given_offsets)
 
     /* Input goes on where the guest says that it stands. */
     seen_init(&s);
-    ASSERT_OK(exec_attach(p.console, 9, NULL, &callbacks, &s, &s.e, &err));
+    ASSERT_OK(exec_attach(p.console, 9, NULL, &seen_callbacks, &s, &s.e, &err));
     (void)peer_expect(&p, HEARTH__V1__REQUEST__OP_WINDOW); /* of the first attachment */
     ch = peer_expect(&p, HEARTH__V1__REQUEST__OP_ATTACH);
     put_attached(&b, ch, 9);
@@ -635,259 +523,6 @@ TEST(attach_goes_on_from_the_given_offsets)
     ASSERT_EQ(p.broken, 0);
     seen_done(&s);
     peer_end(&p);
-}
-
-/* ---- freeing ---- */
-
-TEST(detached_channel_swallows_what_still_comes)
-{
-    _cleanup_buf_ struct buf b = {0};
-    struct peer p;
-    struct seen s;
-    uint32_t ch;
-
-    buf_init(&b, BYTES_MAX);
-    peer_open(&p);
-    ch = start(&p, &s, NULL);
-    s.e = exec_free(s.e);
-    put_started(&b, ch, 7);
-    put_window(&b, ch, 0, 100);
-    put_data(&b, ch, 1, 0, "abc", 3);
-    put_exit(&b, ch, 0, 3, 0);
-    put_data(&b, ch, 1, 3, "late", 4);
-    put_stream_end(&b, ch, 1, 7);
-    put_closed(&b, ch, "");
-    peer_send(&p, &b);
-    for (int i = 0; i < 3; i++)
-        peer_turn(&p);
-    ASSERT_EQ(p.broken, 0);
-    ASSERT_EQ(s.started + s.exited + s.closed, 0);
-    ASSERT_TRUE(peer_quiet(&p)); /* no window is granted for nobody */
-    /* After Closed the channel is unknown. */
-    put_data(&b, ch, 1, 7, "x", 1);
-    peer_send(&p, &b);
-    PEER_WAIT(&p, p.broken == 1);
-    ASSERT_EQ(p.reason.code, ERR_GUEST_PROTOCOL);
-    seen_done(&s);
-    peer_end(&p);
-}
-
-/* Everything that calls back, each once as the place where things are freed. */
-static void put_life(struct buf *b, uint32_t ch)
-{
-    put_started(b, ch, 7);
-    put_window(b, ch, 0, 100);
-    put_data(b, ch, 1, 0, "abc", 3);
-    put_stream_end(b, ch, 1, 3);
-    put_exit(b, ch, 0, 3, 0);
-    put_closed(b, ch, "");
-}
-
-static unsigned calls(const struct seen *s)
-{
-    return s->started + s->writable + (s->out[1].size > 0) + s->ends + s->exited + s->closed;
-}
-
-TEST(exec_and_console_may_be_freed_in_every_callback)
-{
-    _cleanup_buf_ struct buf b = {0};
-
-    buf_init(&b, BYTES_MAX);
-    for (unsigned what = 1; what < 8; what++) {
-        for (unsigned before = 0; before < 6; before++) {
-            struct peer p;
-            struct seen s, other;
-            uint32_t ch, other_ch;
-
-            peer_open(&p);
-            ch = start(&p, &s, NULL);
-            other_ch = start(&p, &other, NULL);
-            put_life(&b, ch);
-            put_life(&b, other_ch);
-            /* One event a turn until it is the turn of the one that frees. */
-            while (calls(&s) < before) {
-                struct frame frame;
-                size_t used;
-
-                ASSERT_EQ(frame_decode(buf_data(&b), b.size, FRAME_EVENT_MAX, &frame, &used),
-                          FRAME_OK);
-                peer_send_bytes(&p, buf_data(&b), used);
-                buf_consume(&b, used);
-                PEER_WAIT(&p, peer_quiet(&p));
-            }
-            /* 1: itself, 2: the other, 4: the console; and sums of these. */
-            s.free_exec = what & 1 ? &s.e : what & 2 ? &other.e : NULL;
-            s.free_console = what & 4 ? &p.console : NULL;
-            peer_send(&p, &b);
-            PEER_WAIT(&p, calls(&s) > before);
-            for (int i = 0; i < 3; i++)
-                peer_turn(&p);
-            ASSERT_EQ(p.broken, 0);
-            if (what & 5)
-                ASSERT_EQ(calls(&s), before + 1);
-            else
-                ASSERT_EQ(calls(&s), 6);
-            if (what & 4 || (what & 3) == 2)
-                ASSERT_EQ(calls(&other), 0);
-            else
-                ASSERT_EQ(calls(&other), 6);
-            seen_done(&s);
-            seen_done(&other);
-            peer_end(&p);
-        }
-    }
-}
-
-TEST(exec_outlives_its_console_as_an_empty_shell)
-{
-    struct peer p;
-    struct seen s;
-
-    peer_open(&p);
-    (void)start(&p, &s, NULL);
-    p.console = console_free(p.console);
-    ASSERT_ERR(exec_write(s.e, 0, "x", 1), EPIPE);
-    ASSERT_ERR(exec_signal(s.e, SIGINT, EXEC_SIGNAL_PROCESS), EPIPE);
-    exec_consumed(s.e, 1, 10);
-    ASSERT_EQ(s.closed, 0);
-    seen_done(&s);
-    peer_end(&p);
-}
-
-TEST(broken_console_closes_all_execs_first)
-{
-    struct peer p;
-    struct seen a, b;
-
-    peer_open(&p);
-    (void)start(&p, &a, NULL);
-    (void)start(&p, &b, NULL);
-    a.free_exec = &b.e; /* one frees the other meanwhile */
-    p.fd = fd_close(p.fd);
-    PEER_WAIT(&p, p.broken == 1);
-    ASSERT_EQ(a.closed, 1);
-    ASSERT_EQ(a.reason.code, ERR_GUEST_GONE);
-    ASSERT_EQ(b.closed, 0);
-    seen_done(&a);
-    seen_done(&b);
-    peer_end(&p);
-}
-
-TEST(writing_to_a_gone_guest_breaks_from_the_loop_only)
-{
-    _cleanup_buf_ struct buf b = {0};
-    struct peer p;
-    struct seen s;
-    uint32_t ch;
-
-    buf_init(&b, BYTES_MAX);
-    peer_open(&p);
-    ch = start(&p, &s, NULL);
-    put_started(&b, ch, 7);
-    put_data(&b, ch, 1, 0, "last words", 10);
-    peer_send(&p, &b);
-    p.fd = fd_close(p.fd);
-    ASSERT_OK(exec_signal(s.e, SIGINT, EXEC_SIGNAL_PROCESS));
-    ASSERT_EQ(s.closed, 0);
-    PEER_WAIT(&p, p.broken == 1);
-    ASSERT_EQ(s.closed, 1);
-    ASSERT_EQ(s.reason.code, ERR_GUEST_GONE);
-    ASSERT_EQ(s.out[1].size, 10);
-    seen_done(&s);
-    peer_end(&p);
-}
-
-/* ---- violations ---- */
-
-TEST(rules_of_a_channel_are_enforced)
-{
-    static const uint8_t data[FRAME_DATA_MAX];
-    _cleanup_buf_ struct buf b = {0};
-    struct peer p;
-    struct seen s;
-    uint32_t ch;
-
-    buf_init(&b, BYTES_MAX);
-#define BEGIN()                                                                                    \
-    do {                                                                                           \
-        peer_open(&p);                                                                             \
-        ch = start(&p, &s, NULL);                                                                  \
-    } while (0)
-    BEGIN();
-    put_data(&b, ch, 1, 0, "x", 1);
-    expect_violation(&p, &s, &b, "before Started");
-    BEGIN();
-    put_exit(&b, ch, 0, 0, 0);
-    expect_violation(&p, &s, &b, "Exit before Started");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_started(&b, ch, 7);
-    expect_violation(&p, &s, &b, "Started twice");
-    BEGIN();
-    put_started(&b, ch, 0);
-    expect_violation(&p, &s, &b, "started process 0");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_data(&b, ch, 1, 1, "x", 1);
-    expect_violation(&p, &s, &b, "expected 0");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_data(&b, ch, 1, 0, "x", 1);
-    put_data(&b, ch, 1, 0, "x", 1);
-    expect_violation(&p, &s, &b, "expected 1");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_data(&b, ch, 1, 0, "", 0);
-    expect_violation(&p, &s, &b, "empty data");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_data(&b, ch, 5, 0, "x", 1);
-    expect_violation(&p, &s, &b, "past its window");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_data(&b, ch, 200, 0, "x", 1);
-    expect_violation(&p, &s, &b, "stream 200");
-    BEGIN();
-    s.hold = true;
-    put_started(&b, ch, 7);
-    for (uint64_t i = 0; i < 5; i++)
-        put_data(&b, ch, 1, i * FRAME_DATA_MAX, data, FRAME_DATA_MAX);
-    expect_violation(&p, &s, &b, "past its window");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_stream_end(&b, ch, 1, 0);
-    put_data(&b, ch, 1, 0, "x", 1);
-    expect_violation(&p, &s, &b, "after the end");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_stream_end(&b, ch, 1, 5);
-    expect_violation(&p, &s, &b, "wrong offset");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_exit(&b, ch, 0, 5, 0);
-    expect_violation(&p, &s, &b, "before the output");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_exit(&b, ch, 0, 0, 0);
-    put_exit(&b, ch, 0, 0, 0);
-    expect_violation(&p, &s, &b, "Exit twice");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_exit(&b, ch, 256, 0, 0);
-    expect_violation(&p, &s, &b, "impossible exit status");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_window(&b, ch, 1, 10);
-    expect_violation(&p, &s, &b, "takes none");
-    BEGIN();
-    put_started(&b, ch, 7);
-    put_window(&b, ch, 0, 10);
-    put_window(&b, ch, 0, 9);
-    expect_violation(&p, &s, &b, "took back");
-    BEGIN();
-    put_done(&b, ch);
-    expect_violation(&p, &s, &b, "Done on the channel of a process");
-#undef BEGIN
 }
 
 /* ---- without an attachment ---- */
