@@ -158,15 +158,22 @@ static void helper_ended(struct server *s, int status)
     }
 }
 
+bool control_reap(struct server *s)
+{
+    int status;
+
+    if (s->control.pid <= 0 || waitpid(s->control.pid, &status, WNOHANG) != s->control.pid)
+        return false;
+    helper_ended(s, status);
+    return true;
+}
+
 static void on_helper(struct source *source, uint32_t events)
 {
     struct control *c = container_of(source, struct control, pid_source);
-    struct server *s = container_of(c, struct server, control);
-    int status;
 
     (void)events;
-    if (waitpid(c->pid, &status, WNOHANG) == c->pid)
-        helper_ended(s, status);
+    (void)control_reap(container_of(c, struct server, control));
 }
 
 /* Runs thaw (given) or sync (NULL) in a child outside the users' cgroups. */

@@ -1,0 +1,8 @@
+#pragma once
+
+#include "base/macros.h"
+
+/* The kernel's console: the only place to complain before the host is reached. */
+void console_open(void);
+/* One line, "hearth-init: TEXT". */
+void console_say(const char *format, ...) _printf_(1, 2);

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/error.h"
+
+/*
+ * The root of the sandbox: the image (drive 0, read-only) under the writable layer (drive 1, or
+ * memory when there is none), joined by overlayfs at NEWROOT.
+ */
+#define NEWROOT "/newroot"
+#define CGROUP_DIR "/sys/fs/cgroup/hearth"
+
+/* /dev, /proc, /sys and cgroup2 of the initramfs itself. */
+int mount_own(struct error *err);
+
+/* Waits for the drives with a deadline and mounts them. */
+int mount_root(struct error *err);
+/* File systems inside the root that every program expects; missing directories are made. */
+int mount_inside(struct error *err);
+
+/* At power-off: leaves the writable layer clean. Everybody else must be gone. */
+void mount_undo(void);
+
+/* mkdir that does not mind what is there. */
+int make_dir(const char *path, unsigned mode, struct error *err);
