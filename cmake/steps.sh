@@ -1,8 +1,11 @@
 # shellcheck shell=bash
 # The steps that ./quickstart and ./check share. Sourced, with the checkout as working directory.
 
-cache=${HEARTH_CACHE:-/var/cache/hearth}
-log=${TMPDIR:-/tmp}/hearth-${0##*/}.log
+command -v dpkg >/dev/null || { echo "${0##*/}: needs Debian: there is no dpkg here" >&2; exit 1; }
+# shellcheck source=../rootfs-tools/scripts/common.sh
+. rootfs-tools/scripts/common.sh
+
+log=${TMPDIR:-/tmp}/hearth-$script.log
 step_names=()
 step_times=()
 step_notes=()
@@ -18,20 +21,14 @@ now_ms() { date +%s%3N; }
 seconds() { printf '%d.%d s' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 
 fail() {
-    printf '%s%s: %s%s\n' "$red" "${0##*/}" "$*" "$plain" >&2
+    printf '%s%s: %s%s\n' "$red" "$script" "$*" "$plain" >&2
     exit 1
 }
 
 check_machine() {
     [[ $(id -u) -eq 0 ]] ||
         fail "needs root, to install packages and to start virtual machines; try: sudo $0 $*"
-    command -v apt-get >/dev/null ||
-        fail "needs a Debian system: there is no apt-get here"
-    arch=$(dpkg --print-architecture)
-    case $arch in
-        amd64 | arm64) ;;
-        *) fail "runs on amd64 and arm64, not on '$arch'" ;;
-    esac
+    need_arch
     local version
     # shellcheck source=/dev/null
     version=$(. /etc/os-release && echo "${ID-} ${VERSION_ID-}")
@@ -108,22 +105,12 @@ print_times() {
 
 # ---- the steps ----
 
-packages_of() {
-    local group
-    for group in "$@"; do
-        awk -v g="$group" -v a="$arch" '$1 == g && (NF < 3 || $3 == a) { print $2 }' cmake/packages.txt
-    done | sort -u
-}
-
 # install_packages GROUP...: one apt-get install of what is missing, no apt call when nothing is.
 install_packages() {
-    local wanted missing
-    mapfile -t wanted < <(packages_of "$@")
-    mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}") \
-        <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
-            sed -n 's/^installed //p' | sort -u))
+    local missing
+    mapfile -t missing < <(missing_packages "$@")
     if [[ ${#missing[@]} -eq 0 ]]; then
-        set_note "all ${#wanted[@]} installed"
+        set_note "all installed"
     else
         export DEBIAN_FRONTEND=noninteractive
         echo "missing: ${missing[*]}"
@@ -138,8 +125,6 @@ install_packages() {
         useradd --system --user-group --no-create-home --home-dir /var/lib/libvirt \
             --shell /usr/sbin/nologin libvirt-qemu
 }
-
-programs=(hearth hearthd hearth-init rootfs-tool rootfs-scripts)
 
 # build_preset PRESET DIR [TARGET...]
 build_preset() {

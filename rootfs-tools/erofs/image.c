@@ -95,6 +95,17 @@ static int damaged(const char *name, const char *what, struct error *err)
     return error_set(err, EIO, "image '%s': %s; remove it and import it again", name, what);
 }
 
+static int not_found(const char *name, struct error *err)
+{
+    if (strcmp(name, "base") == 0)
+        return error_set_code(err, ERR_IMAGE_NOT_FOUND,
+                              "image 'base': not in the cache; make it with `hearth image base`");
+    return error_set_code(err, ERR_IMAGE_NOT_FOUND,
+                          "image '%s': not in the cache; `hearth image ls` lists what is there, "
+                          "`hearth image import --name %s PATH` adds one",
+                          name, name);
+}
+
 int image_find(const char *name, struct image *ret, struct error *err)
 {
     _cleanup_(json_cleanup) json_t *record = NULL;
@@ -109,11 +120,7 @@ int image_find(const char *name, struct image *ret, struct error *err)
     if (r < 0)
         return r;
     if (!file_exists(path))
-        return error_set_code(
-            err, ERR_IMAGE_NOT_FOUND,
-            "image '%s': not in the cache; `hearth image ls` lists what is there, "
-            "`hearth image import --name %s PATH` adds one",
-            name, name);
+        return not_found(name, err);
     r = file_read(path, RECORD_MAX_BYTES, &text, &size, err);
     if (r < 0)
         return r;

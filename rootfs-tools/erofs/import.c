@@ -119,6 +119,10 @@ static int check_directory(const char *source, struct error *err)
     return 0;
 }
 
+/*
+ * Without compression: a guest in software emulation reads a cold file 1.5 to 2 times faster than
+ * with LZ4 (measured), for 60 % more space, and clones share the host's page cache either way.
+ */
 static int make_erofs(const char *tree, const char *erofs_path, struct error *err)
 {
     const char *const argv[] = {"mkfs.erofs",

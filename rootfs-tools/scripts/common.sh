@@ -23,13 +23,30 @@ need_arch() {
     esac
 }
 
-# need_tools PROGRAM=PACKAGE...: names every missing program and the package that has it.
-need_tools() {
-    local pair missing=()
-    for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
-    done
-    [[ ${#missing[@]} -eq 0 ]] || die "missing tools; install them with: apt-get install ${missing[*]}"
+# wanted_packages GROUP...: the packages of these groups in packages.txt, one a line, sorted.
+wanted_packages() {
+    local list=${BASH_SOURCE[0]%/*}/packages.txt group
+    [[ -f $list ]] || list=${BASH_SOURCE[0]%/*}/../../cmake/packages.txt
+    for group in "$@"; do
+        awk -v g="$group" -v a="$arch" '$1 == g && (NF < 3 || $3 == a) { print $2 }' "$list"
+    done | sort -u
+}
+
+# missing_packages GROUP...: those that are not installed.
+missing_packages() {
+    local wanted
+    mapfile -t wanted < <(wanted_packages "$@")
+    # shellcheck disable=SC2016
+    comm -23 <(printf '%s\n' "${wanted[@]}") \
+        <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
+            sed -n 's/^installed //p' | sort -u)
+}
+
+need_packages() {
+    local missing
+    mapfile -t missing < <(missing_packages "$@")
+    [[ ${#missing[@]} -eq 0 ]] ||
+        die "needs packages; install them with: apt-get install --no-install-recommends ${missing[*]}"
 }
 
 # One run of a kind at a time; the lock goes with the process.
