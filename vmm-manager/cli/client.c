@@ -96,7 +96,7 @@ static int connect_once(struct cli *cli, struct error *err)
     return 0;
 }
 
-int client_open(struct cli *cli, struct http_request *request, struct error *err)
+static int request_with_retry(struct cli *cli, struct http_request *request, struct error *err)
 {
     bool kept;
     int r;
@@ -105,16 +105,27 @@ int client_open(struct cli *cli, struct http_request *request, struct error *err
     if (r < 0)
         return r;
     kept = !cli->http.fresh;
+    r = http_request(&cli->http, request, err);
+    if (r != -ECONNRESET || !kept || request->upload || request->upgrade)
+        return r;
+    /* The daemon may close a kept connection at any time: nothing was done yet, ask again. */
+    error_clear(err);
+    r = connect_once(cli, err);
+    return r < 0 ? r : http_request(&cli->http, request, err);
+}
+
+int client_open(struct cli *cli, struct http_request *request, struct error *err)
+{
+    bool own_progress = !cli->wait.progress;
+    int r;
+
     if (request->silence_usec == 0)
         request->silence_usec = CLIENT_SILENCE_USEC;
-    r = http_request(&cli->http, request, err);
-    if (r == -ECONNRESET && kept && !request->upload && !request->upgrade) {
-        /* The daemon may close a kept connection at any time: nothing was done yet, ask again. */
-        error_clear(err);
-        r = connect_once(cli, err);
-        if (r >= 0)
-            r = http_request(&cli->http, request, err);
-    }
+    if (own_progress)
+        cli_progress_begin(cli, NULL);
+    r = request_with_retry(cli, request, err);
+    if (own_progress)
+        cli_progress_end(cli);
     if (r < 0)
         return r;
     return cli->http.head.status >= 400 ? read_error(cli, err) : 0;

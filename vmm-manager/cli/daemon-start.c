@@ -229,6 +229,8 @@ static int start_daemon(struct wait *w, const char *binary, const char *log_path
     if (r < 0)
         return r;
     ready_write = fd_close(ready_write);
+    if (w->progress)
+        progress_update(w->progress, "starting hearthd", -1);
     r = wait_ready(w, ready_read, err);
     if (r >= 0)
         return 0;

@@ -14,9 +14,10 @@
     X(JSON)                                                                                        \
     X(QUIET)                                                                                       \
     X(VERBOSE)                                                                                     \
-    X(SOCKET) X(STATE) X(HELP) X(IMAGE) X(TEMPLATE) X(CPUS) X(MEMORY) X(DISK) X(LIFETIME)          \
-        X(BACKEND) X(NAME) X(ENV) X(USER) X(WORKDIR) X(TIMEOUT) X(TTY) X(INTERACTIVE) X(NO_STDIN)  \
-            X(DETACH) X(SESSION) X(KIND) X(TAIL) X(ALL)
+    X(SOCKET)                                                                                      \
+    X(STATE) X(HELP) X(IMAGE) X(TEMPLATE) X(CPUS) X(MEMORY) X(DISK) X(LIFETIME) X(BACKEND) X(NAME) \
+        X(ENV) X(USER) X(WORKDIR) X(TIMEOUT) X(TTY) X(INTERACTIVE) X(NO_STDIN) X(DETACH)           \
+            X(SESSION) X(KIND) X(TAIL) X(ALL)
 
 enum option_id {
 #define X(id) OPTION_##id,

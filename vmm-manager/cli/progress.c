@@ -19,7 +19,10 @@ void progress_begin(struct progress *p, bool quiet, bool verbose, const char *st
     p->verbose = verbose && !p->terminal;
     p->percent = -1;
     p->start_usec = clock_now_usec();
-    progress_update(p, step, -1);
+    if (step)
+        progress_update(p, step, -1);
+    else
+        (void)snprintf(p->step, sizeof(p->step), "waiting for the daemon");
 }
 
 void progress_update(struct progress *p, const char *step, int percent)

@@ -17,6 +17,7 @@ struct progress {
     uint64_t drawn_usec;
 };
 
+/* `step` NULL: waiting for the daemon, which is no step worth a line of its own. */
 void progress_begin(struct progress *p, bool quiet, bool verbose, const char *step);
 /* `step` may come from the daemon: control bytes are replaced. NULL keeps the old one. */
 void progress_update(struct progress *p, const char *step, int percent);

@@ -12,6 +12,7 @@
 #define REMOVE_SILENCE_USEC (60 * USEC_PER_SEC)
 /* Beyond the time limit of a run's command: for when this program does not live to remove it. */
 #define RUN_MARGIN_SEC 120
+#define RUN_LIMIT_SEC (7 * 24 * 3600)
 
 static int add_number(json_t *body, const char *key, uint64_t value, struct error *err)
 {
@@ -30,7 +31,7 @@ json_t *verb_spec(const struct cli *cli, const char *name, struct error *err)
     json_auto_t *body = json_object();
     uint64_t life_sec = (o->lifetime_usec + USEC_PER_SEC - 1) / USEC_PER_SEC;
 
-    if (o->timeout_usec > 0)
+    if (o->timeout_usec > 0 && o->timeout_usec < RUN_LIMIT_SEC * USEC_PER_SEC)
         life_sec = o->timeout_usec / USEC_PER_SEC + RUN_MARGIN_SEC;
     if (!body || remote_add_string(body, "name", name, err) < 0 ||
         remote_add_string(body, "image", o->image, err) < 0 ||

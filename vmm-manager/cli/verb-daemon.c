@@ -79,11 +79,13 @@ int verb_daemon_stop(struct cli *cli, char **args, uint32_t count)
         pidfd = pidfd_open((pid_t)pid, 0);
     if (client_call(cli, "POST", "/v1/shutdown", NULL, NULL, &err) < 0)
         return cli_fail(cli, &err);
+    cli_progress_begin(cli, "waiting for hearthd to end");
     if (pidfd >= 0 &&
         wait_fd(&cli->wait, pidfd, POLLIN, wait_deadline(STOP_TIMEOUT_USEC)) == -ETIMEDOUT) {
         (void)error_set(&err, ETIMEDOUT, "hearthd (pid %" JSON_INTEGER_FORMAT ") does not end",
                         pid);
         return cli_fail(cli, &err);
     }
+    cli_progress_end(cli);
     return EXIT_DONE;
 }

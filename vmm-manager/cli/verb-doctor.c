@@ -98,11 +98,13 @@ int verb_doctor(struct cli *cli, char **args, uint32_t count)
     (void)count;
     if (!checks)
         return EXIT_FAILED;
+    cli_progress_begin(cli, "checking this host");
     ok = check_local(cli, checks);
     if (ok && client_call(cli, "GET", "/v1/doctor", NULL, &answer, &err) < 0) {
         add_check(checks, "daemon-report", false, "error", err.text, NULL);
         ok = false;
     }
+    cli_progress_end(cli);
     (void)json_array_extend(checks, json_object_get(answer, "checks"));
     json_array_foreach(checks, i, check) if (!json_is_true(json_object_get(check, "ok")) &&
                                              strcmp(client_string(check, "level"), "error") == 0)

@@ -43,7 +43,7 @@ static int add_terminal_env(json_t *body, struct error *err)
     return remote_add_env(body, env, err);
 }
 
-static json_t *exec_body(struct remote *m, char *const *argv, bool own_options, struct error *err)
+static json_t *exec_body(struct remote *m, char *const *argv, struct error *err)
 {
     const struct options *o = &m->cli->options;
     json_auto_t *body = json_object();
@@ -52,11 +52,9 @@ static json_t *exec_body(struct remote *m, char *const *argv, bool own_options, 
         return NULL;
     if (m->tty && add_terminal_env(body, err) < 0)
         return NULL;
-    /* `run` has given these to the sandbox already; what is set here wins over the terminal's. */
-    if (own_options && (remote_add_string(body, "user", o->user, err) < 0 ||
-                        remote_add_string(body, "cwd", o->workdir, err) < 0))
-        return NULL;
-    if (remote_add_env(body, o->env, err) < 0)
+    if (remote_add_string(body, "user", o->user, err) < 0 ||
+        remote_add_string(body, "cwd", o->workdir, err) < 0 ||
+        remote_add_env(body, o->env, err) < 0)
         return NULL;
     if (o->timeout_usec > 0)
         (void)json_object_set_new(
@@ -76,7 +74,7 @@ static int run_argv(struct cli *cli, const char *sandbox, char *const *argv, boo
                        .with_stdin = !cli->options.json && !cli->options.detach &&
                                      verb_wants_stdin(cli, tty)};
     _cleanup_free_ char *path = client_path("/v1/sandboxes/{}/exec", sandbox);
-    json_auto_t *body = exec_body(&m, argv, true, err);
+    json_auto_t *body = exec_body(&m, argv, err);
     json_auto_t *answer = NULL;
     int r;
 
