@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/pidfd.h>
 
@@ -25,10 +26,12 @@ struct job {
     void *userdata;
     struct source *watchdog; /* owned */
     bool killed;             /* by the watchdog */
+    bool gave_up;            /* the watchdog has answered that it failed */
     /* result */
     struct backend_vm result;
     int pidfd; /* owned */
     struct error err;
+    struct error late_err; /* of a restored VM's resume, after `early` was posted */
 };
 
 void job_cancel(struct job *job)
@@ -56,6 +59,35 @@ static void answer(struct job *job, const struct error *err)
         on_done(err, job->userdata);
 }
 
+/* On the loop, while the worker goes on: the restored VM is there, whoever waits may talk to it. */
+static void on_early(void *userdata)
+{
+    struct job *job = userdata;
+    int r;
+
+    if (job->vm->kills)
+        return;
+    r = vm_watch_consume(job->vm, &job->result, TAKE_FD(job->pidfd));
+    if (r >= 0)
+        answer(job, NULL);
+    else
+        (void)error_fill(&job->err, r, "watch QEMU of '%s'", job->vm->id);
+}
+
+/*
+ * libvirt answers a resume some 20 ms after the guest runs, because QEMU and the guest are busy
+ * with each other then. Nobody waits for that: a failure ends the VM as if it had ended by itself.
+ */
+static void run_start(struct job *job)
+{
+    const struct verb_request *q = &job->request;
+
+    if (verb_start(job->driver, q, &job->result, &job->pidfd, &job->err) < 0 || !q->state_file)
+        return;
+    (void)loop_post(job->vm->b->loop, on_early, job);
+    (void)verb_resume(job->driver, q->id, &job->late_err);
+}
+
 static void job_run(void *userdata)
 {
     struct job *job = userdata;
@@ -64,7 +96,7 @@ static void job_run(void *userdata)
 
     switch (job->kind) {
     case JOB_START:
-        (void)verb_start(d, q, &job->result, &job->pidfd, &job->err);
+        run_start(job);
         return;
     case JOB_SAVE:
         (void)verb_save(d, q, &job->err);
@@ -92,22 +124,36 @@ static void on_saved_gone(const struct error *err, void *userdata)
     job_free(job);
 }
 
+/* The VM as the worker found or made it comes under the loop's eyes, if on_early() has not done so.
+ */
+static void take_result(struct job *job)
+{
+    struct vm *vm = job->vm;
+    int r;
+
+    if (!job->err.errnum && job->pidfd >= 0) {
+        r = vm_watch_consume(vm, &job->result, TAKE_FD(job->pidfd));
+        (void)error_fill(&job->err, r, "watch QEMU of '%s'", vm->id);
+        if (r >= 0 && vm->kills)
+            (void)error_set(&job->err, ECANCELED, "'%s' was given up", vm->id);
+    }
+    if (job->late_err.errnum && !job->on_vm)
+        (void)snprintf(vm->reason, sizeof(vm->reason), "%.255s", job->late_err.text);
+    else if (job->late_err.errnum && !job->err.errnum)
+        error_copy(&job->err, &job->late_err);
+}
+
 static void job_done(void *userdata, int cancelled)
 {
     struct job *job = userdata;
     struct vm *vm = job->vm;
+    bool starts = job->kind == JOB_START || job->kind == JOB_ADOPT;
 
     job->watchdog = source_free(job->watchdog);
     vm->job = NULL;
     if (cancelled)
         (void)error_set(&job->err, ECANCELED, "'%s': the daemon ends", vm->id);
-    if (!job->err.errnum && job->pidfd >= 0) {
-        int r = vm_watch_consume(vm, &job->result, TAKE_FD(job->pidfd));
-
-        (void)error_fill(&job->err, r, "watch QEMU of '%s'", vm->id);
-        if (r >= 0 && vm->kills)
-            (void)error_set(&job->err, ECANCELED, "'%s' was given up", vm->id);
-    }
+    take_result(job);
     if (job->kind == JOB_SAVE && !cancelled) {
         if (vm_kill(vm, on_saved_gone, job) >= 0) {
             vm_settle(vm);
@@ -115,15 +161,15 @@ static void job_done(void *userdata, int cancelled)
         }
         (void)error_set(&job->err, ENOMEM, "out of memory");
     }
-    /* The answer may bring a kill or a new verb, so the VM is settled first. */
-    if (job->kind == JOB_START || job->kind == JOB_ADOPT) {
-        bool lives = vm->pidfd >= 0 && !job->err.errnum;
-
-        if (!lives)
-            vm_settle(vm);
-    } else {
-        vm_settle(vm);
+    if (starts && job->on_vm && !job->err.errnum) {
+        /* Answered while the record is quiet: the answer may bring a kill or the next verb. */
+        answer(job, NULL);
+        job_free(job);
+        return;
     }
+    if (starts && (job->on_vm || job->gave_up) && vm->pidfd >= 0 && !vm->kills)
+        (void)vm_kill(vm, NULL, NULL); /* started, but of no use */
+    vm_settle(vm);
     answer(job, job->err.errnum ? &job->err : NULL);
     job_free(job);
 }
@@ -146,9 +192,20 @@ static int on_watchdog(struct source *s, uint64_t now_usec, void *userdata)
         struct error err = {0};
 
         (void)error_set(&err, ETIMEDOUT, "'%s': libvirt does not answer", job->request.id);
+        job->gave_up = true;
         answer(job, &err);
     }
     return 0;
+}
+
+static int submit(struct job *job)
+{
+    int r;
+
+    r = workers_submit(job->vm->b->workers, job_run, job_done, job);
+    if (r >= 0)
+        job->vm->job = job;
+    return r;
 }
 
 int job_submit_consume(struct vm *vm, enum job_kind kind, struct verb_request *q,
@@ -172,12 +229,35 @@ int job_submit_consume(struct vm *vm, enum job_kind kind, struct verb_request *q
     job->pidfd = -EBADF;
     r = loop_add_timer(b->loop, "qemu-deadline", q->deadline_usec, on_watchdog, job,
                        &job->watchdog);
-    if (r >= 0)
-        r = workers_submit(b->workers, job_run, job_done, job);
-    if (r < 0) {
-        job_free(job);
-        return r;
+    if (r >= 0 && !vm->job) {
+        r = submit(job);
+    } else if (r >= 0) {
+        bool answered = !vm->job->on_vm && !vm->job->on_done;
+
+        r = answered && !vm->queued ? 0 : -EBUSY;
+        if (r >= 0)
+            vm->queued = job;
     }
-    vm->job = job;
-    return 0;
+    if (r < 0)
+        job_free(job);
+    return r;
+}
+
+void job_unqueue(struct vm *vm)
+{
+    struct job *job = TAKE_PTR(vm->queued);
+    int r = vm->pidfd < 0 ? -ESRCH : submit(job);
+
+    if (r >= 0)
+        return;
+    (void)error_set(&job->err, -r, "'%s': %s", vm->id,
+                    vm->pidfd < 0 ? "the VM has ended" : errno_text(-r));
+    vm_settle(vm);
+    answer(job, &job->err);
+    job_free(job);
+}
+
+void job_drop(struct job *job)
+{
+    job_free(job);
 }

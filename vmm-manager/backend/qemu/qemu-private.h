@@ -39,10 +39,11 @@ struct vm {
     int pidfd;                /* owned; -EBADF: no process (yet or any more) */
     struct source *child;     /* owned; watches pidfd */
     struct job *job;          /* weak; under way */
+    struct job *queued;       /* owned; waits for that one, which is answered already */
     struct kill_wait *kills;  /* owned list */
     struct source *kill_late; /* owned; timer: the process does not die */
-    bool died;                /* it ended while a job was under way, reason below */
-    char reason[256];
+    bool died;                /* it ended by itself */
+    char reason[256];         /* why; may be known before the process is gone */
     struct vm *next;
 };
 
@@ -56,7 +57,7 @@ void vm_free(struct vm *vm);
 int vm_watch_consume(struct vm *vm, const struct backend_vm *info, int pidfd);
 /* `done` (may be NULL) comes when neither process nor job is left; the vm is freed then. */
 int vm_kill(struct vm *vm, backend_done_fn done, void *userdata);
-/* A job ended: kills go on, a death meanwhile is told, an empty vm is freed. */
+/* A job ended: kills and queued verbs go on, a death meanwhile is told, an empty vm is freed. */
 void vm_settle(struct vm *vm);
 
 /* Jobs: qemu-job.c. One callback of the two, by kind. */
@@ -67,8 +68,11 @@ enum job_kind {
     JOB_RESUME,
     JOB_ADOPT,
 };
-/* Takes over what `q` owns, also on failure. */
+/* Takes over what `q` owns, also on failure. -EBUSY while another is under way and not answered. */
 int job_submit_consume(struct vm *vm, enum job_kind kind, struct verb_request *q,
                        backend_vm_fn on_vm, backend_done_fn on_done, void *userdata);
 /* The job's VM is not wanted any more. */
 void job_cancel(struct job *job);
+/* The queued job of a VM that has no other any more: it runs, or fails with the VM. */
+void job_unqueue(struct vm *vm);
+void job_drop(struct job *job);

@@ -21,7 +21,8 @@
 
 #define TICKETS_MAX 64
 #define LOOK_USEC (5 * USEC_PER_MSEC)
-#define PROBING_USEC (20 * USEC_PER_MSEC) /* between looks at all processes: probes are expected   \
+#define PROBING_USEC                                                                               \
+    (20 * USEC_PER_MSEC)                  /* between looks at all processes: probes are expected   \
                                            */
 #define PROBES_USEC (100 * USEC_PER_MSEC) /* they are not, but may happen */
 #define ID_SIZE 64

@@ -161,15 +161,7 @@ static int load_state(struct driver *d, const struct verb_request *q, virDomainP
     r = check(q, err);
     if (r < 0)
         return r;
-    r = qmp_migrate_in(d, dom, fd, q->deadline_usec, err);
-    if (r < 0)
-        return r;
-    r = check(q, err);
-    if (r < 0)
-        return r;
-    if (virDomainResume(dom) < 0)
-        return driver_error(err, "resume", q->id);
-    return 0;
+    return qmp_migrate_in(d, dom, fd, q->deadline_usec, err);
 }
 
 int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm *ret,

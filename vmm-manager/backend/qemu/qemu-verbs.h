@@ -22,8 +22,9 @@ void verb_request_done(struct verb_request *q);
 int verb_paths(const char *dir, struct backend_vm *ret, struct error *err);
 
 /*
- * Boots, or restores when there is a state file. On success the VM runs and *ret_pidfd is the
- * caller's; on failure no process is left.
+ * Boots, or restores when there is a state file. A booted VM runs; a restored one is complete, its
+ * console can be connected, and it waits for verb_resume(). On success *ret_pidfd is the caller's;
+ * on failure no process is left.
  */
 int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm *ret,
                int *ret_pidfd, struct error *err);

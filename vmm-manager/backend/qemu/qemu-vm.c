@@ -96,6 +96,8 @@ void vm_free(struct vm *vm)
     b->sweeps = SWEEP_ROUNDS;
     forget_process(vm);
     vm->kill_late = source_free(vm->kill_late);
+    if (vm->queued)
+        job_drop(TAKE_PTR(vm->queued));
     while (vm->kills) {
         struct kill_wait *k = vm->kills;
 
@@ -128,8 +130,14 @@ void vm_settle(struct vm *vm)
     if (vm->job)
         return;
     if (vm->pidfd >= 0) {
-        if (vm->kills)
+        if (vm->kills || *vm->reason)
             (void)pidfd_send_signal(vm->pidfd, SIGKILL, NULL, 0);
+        else if (vm->queued)
+            job_unqueue(vm);
+        return;
+    }
+    if (vm->queued) {
+        job_unqueue(vm); /* fails, and settles again */
         return;
     }
     kills = TAKE_PTR(vm->kills);
@@ -148,7 +156,7 @@ static int on_child(struct source *s _unused_, const siginfo_t *info, void *user
 
     forget_process(vm);
     vm->died = true;
-    if (!vm->kills)
+    if (!vm->kills && !*vm->reason)
         serial_reason(vm->vm.log_path, info, vm->reason, sizeof(vm->reason));
     vm_settle(vm);
     return 0;

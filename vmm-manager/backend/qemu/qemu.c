@@ -135,7 +135,7 @@ static int on_existing(struct backend_qemu *b, enum job_kind kind, const char *i
 
     if (!vm || vm->pidfd < 0)
         return -ESRCH;
-    if (vm->job || vm->kills)
+    if (vm->kills)
         return -EBUSY;
     if (string_set(&q.id, id) < 0 || string_set(&q.state_file, state_file) < 0) {
         verb_request_done(&q);
