@@ -92,6 +92,11 @@ static int take_reply(struct file_op *op, const uint8_t *data, size_t size, stru
     return r;
 }
 
+static size_t reply_length(const uint8_t p[REPLY_PREFIX])
+{
+    return (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
 static int take_replies(struct file_op *op, const uint8_t *data, size_t size, struct error *err)
 {
     int r = buf_append(&op->replies, data, size);
@@ -101,7 +106,7 @@ static int take_replies(struct file_op *op, const uint8_t *data, size_t size, st
     channel_consumed(op->ch, STREAM_REPLIES, size);
     while (file_op_alive(op) && op->replies.size >= REPLY_PREFIX) {
         const uint8_t *p = buf_data(&op->replies);
-        size_t length = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+        size_t length = p ? reply_length(p) : 0;
 
         if (length > REPLY_MAX)
             return error_set_code(err, ERR_GUEST_PROTOCOL,

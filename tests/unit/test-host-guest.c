@@ -422,6 +422,7 @@ TEST(extra_streams_reach_the_process_and_marked_ones_tell_offsets)
     ASSERT_STREQ(buf_string(&s.out[1]), "got it\n");
     ASSERT_EQ(s.out[4].size, 24 + 5);
     record = buf_data(&s.out[4]);
+    ASSERT_TRUE(record);
     ASSERT_EQ(record[0], 5);
     ASSERT_EQ(record[8], 7); /* stdout had so much */
     ASSERT_MEMEQ(record + 24, "done\n", 5);
