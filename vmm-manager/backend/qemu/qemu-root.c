@@ -17,7 +17,6 @@
 #include "base/file.h"
 #include "base/strv.h"
 
-#define RUN_BASE "/run/hearth"
 #define SWEEP_AGE_SEC 5
 
 /*
@@ -45,35 +44,59 @@ static uint32_t path_hash(const char *path)
     return h;
 }
 
-static int prepare_run(const char *root, struct error *err)
+/*
+ * A directory of ours in a memory file system. Others may write beside it in /dev/shm, so what is
+ * found there counts only if it is ours alone.
+ */
+static int make_volatile(const char *base, const char *path)
 {
-    _cleanup_free_ char *link = string_printf("%s/run", root);
-    _cleanup_free_ char *target = string_printf(RUN_BASE "/qemu-%08" PRIx32, path_hash(root));
-    char old[256];
     struct statfs fs;
     struct stat st;
-    ssize_t n;
-    int r;
 
-    if (!link || !target)
+    if (statfs(base, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
+        return -ENODEV;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    if (lstat(path, &st) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
+        return -EACCES;
+    return 0;
+}
+
+static int prepare_run(const char *root, struct error *err)
+{
+    static const char *const bases[] = {"/run", "/dev/shm"};
+    _cleanup_free_ char *link = string_printf("%s/run", root);
+    struct stat st;
+
+    if (!link)
         return error_set(err, ENOMEM, "out of memory");
     if (lstat(link, &st) == 0 && S_ISDIR(st.st_mode))
         return 0;
-    if (statfs("/run", &fs) < 0 || fs.f_type != TMPFS_MAGIC)
-        return dir_create(link, 0700, err);
-    r = dir_create(target, 0700, err);
-    if (r < 0)
-        return r;
-    n = readlink(link, old, sizeof(old) - 1);
-    if (n >= 0) {
-        old[n] = '\0';
-        if (strcmp(old, target) == 0)
-            return 0;
-        (void)unlink(link);
+    for (size_t i = 0; i < ARRAY_SIZE(bases); i++) {
+        _cleanup_free_ char *target =
+            string_printf("%s/hearth-qemu-%08" PRIx32, bases[i], path_hash(root));
+        char old[256];
+        ssize_t n;
+
+        if (!target)
+            return error_set(err, ENOMEM, "out of memory");
+        if (make_volatile(bases[i], target) < 0)
+            continue;
+        n = readlink(link, old, sizeof(old) - 1);
+        if (n >= 0) {
+            old[n] = '\0';
+            if (strcmp(old, target) == 0)
+                return 0;
+            (void)unlink(link);
+        }
+        if (symlink(target, link) < 0)
+            return error_set(err, errno, "link '%s' to '%s': %s", link, target, errno_text(errno));
+        return 0;
     }
-    if (symlink(target, link) < 0)
-        return error_set(err, errno, "link '%s' to '%s': %s", link, target, errno_text(errno));
-    return 0;
+    (void)unlink(link);
+    return dir_create(link, 0700, err);
 }
 
 static int prepare_conf(const char *root, struct error *err)
