@@ -336,6 +336,8 @@ struct driver *driver_free(struct driver *d)
         (void)pthread_join(d->thread, NULL);
     }
     (void)reaper_free(d->reaper);
+    if (d->conn)
+        root_release(d->root);
     (void)pthread_cond_destroy(&d->wake);
     (void)pthread_mutex_destroy(&d->lock);
     (void)pthread_mutex_destroy(&d->open_lock);

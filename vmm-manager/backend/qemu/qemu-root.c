@@ -260,3 +260,20 @@ void root_sweep_logs(const char *root, bool (*alive)(const char *id, void *userd
             (void)unlinkat(dirfd(dir), e->d_name, 0);
     }
 }
+
+void root_release(const char *root)
+{
+    _cleanup_free_ char *link = string_printf("%s/run", root);
+    _cleanup_strv_ char **ids = NULL;
+    char target[256];
+    ssize_t n;
+
+    if (!link || root_list(root, &ids, NULL) < 0 || strv_length(ids) > 0)
+        return;
+    n = readlink(link, target, sizeof(target) - 1);
+    if (n <= 0)
+        return;
+    target[n] = '\0';
+    (void)dir_remove(target, NULL);
+    (void)unlink(link);
+}

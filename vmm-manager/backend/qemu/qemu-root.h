@@ -14,6 +14,9 @@
 /* Makes the tree and the driver's configuration. Blocks. */
 int root_prepare(const char *root, struct error *err);
 
+/* The driver was closed: what root_prepare() put outside the root goes, unless a VM still lives. */
+void root_release(const char *root);
+
 /* Pid that libvirt recorded for the VM, or -ESRCH. It may be of the past: see root_open_vm(). */
 pid_t root_read_pid(const char *root, const char *id);
 
