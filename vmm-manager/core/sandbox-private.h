@@ -79,6 +79,8 @@ int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *
                 struct sandbox **ret, struct error *err);
 /* Frees what it holds; the VM is not touched. Always NULL. */
 struct sandbox *sandbox_free(struct sandbox *sb);
+/* Nothing of it calls back any more; calls under way may still come home to it. */
+void sandbox_quiesce(struct sandbox *sb);
 
 /* Writes the row; a failure is returned and logged by the caller. */
 int sandbox_store(struct sandbox *sb, struct error *err);

@@ -42,15 +42,20 @@ int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *
     return 0;
 }
 
+void sandbox_quiesce(struct sandbox *sb)
+{
+    sandbox_sessions_free(sb);
+    sb->link = guest_link_free(sb->link);
+    sb->deadline = source_free(sb->deadline);
+    sb->lifetime = source_free(sb->lifetime);
+}
+
 struct sandbox *sandbox_free(struct sandbox *sb)
 {
     if (!sb)
         return NULL;
-    sandbox_sessions_free(sb);
-    sb->link = guest_link_free(sb->link);
+    sandbox_quiesce(sb);
     sb->creation = creation_free(sb->creation);
-    (void)source_free(sb->deadline);
-    (void)source_free(sb->lifetime);
     while (sb->removals) {
         struct removal_waiter *waiter = sb->removals;
 

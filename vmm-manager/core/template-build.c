@@ -45,6 +45,11 @@ const char *template_build_vm_id(const struct template_build *b)
     return b->vm_id;
 }
 
+void template_build_quiesce(struct template_build *b)
+{
+    b->link = guest_link_free(b->link);
+}
+
 struct template_build *template_build_free(struct template_build *b)
 {
     if (!b)

@@ -40,6 +40,7 @@ int template_build_start(struct template *t, const struct resolution *resolution
                          struct error *err);
 /* Lets go without waiting for anything; only when the core ends. */
 struct template_build *template_build_free(struct template_build *b);
+void template_build_quiesce(struct template_build *b);
 const char *template_build_vm_id(const struct template_build *b);
 void template_build_vm_gone(struct template_build *b, const char *reason);
 

@@ -358,6 +358,16 @@ int templates_load(struct core *core, struct error *err)
     return 0;
 }
 
+void templates_quiesce(struct core *core)
+{
+    for (struct template *t = core->templates; t; t = t->next) {
+        if (t->build)
+            template_build_quiesce(t->build);
+        for (struct template_wait *wait = t->waits; wait; wait = wait->next)
+            wait->answer = source_free(wait->answer);
+    }
+}
+
 void templates_free(struct core *core)
 {
     while (core->templates) {

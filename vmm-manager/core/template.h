@@ -43,6 +43,8 @@ void template_discard(struct template *t, const struct error *reason);
 
 /* At start-up: what is there, without checking it. Removes half-made ones. Blocks: small files. */
 int templates_load(struct core *core, struct error *err);
+/* Nothing of them calls back any more; calls under way may still come home. */
+void templates_quiesce(struct core *core);
 void templates_free(struct core *core);
 bool templates_use_image(struct core *core, const char *image_sha256);
 /* The VM of a template that is being made ended; false: no such VM. */

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "backend/backend.h"
+
+/*
+ * A backend for tests of the core: each VM is a fake-vmm process with a real guest server in it. It
+ * is for fault injection and speed; the end-to-end tests run real VMs.
+ */
+struct fake_knobs {
+    const char *boot_mode, *restore_mode; /* of fake-vmm; NULL: normal */
+    bool unavailable, fail_boot, fail_restore, fail_save, no_snapshots;
+    unsigned n_boots, n_restores, n_saves, n_kills; /* counted */
+};
+extern struct fake_knobs fake_knobs;
+
+int backend_fake_new(const struct backend_env *env, struct backend **ret, struct error *err);

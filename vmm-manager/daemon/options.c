@@ -1,0 +1,137 @@
+#include "daemon/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/paths.h"
+#include "base/strv.h"
+
+enum option_kind {
+    OPTION_PATH,
+    OPTION_TEXT,
+    OPTION_NUMBER,
+    OPTION_FD,
+    OPTION_FLAG,
+};
+
+/* One table: parsing and help. */
+static const struct option {
+    const char *name;
+    enum option_kind kind;
+    size_t offset;
+    uint64_t max;
+    const char *argument;
+    const char *help;
+} options[] = {
+    {"state", OPTION_PATH, offsetof(struct daemon_options, state_dir), 0, "DIR",
+     "where sandboxes, templates and the database are (HEARTH_STATE, /var/lib/hearth)"},
+    {"socket", OPTION_PATH, offsetof(struct daemon_options, socket_path), 0, "PATH",
+     "where the API listens (HEARTH_SOCKET, STATE/hearthd.sock)"},
+    {"max-sandboxes", OPTION_NUMBER, offsetof(struct daemon_options, max_sandboxes), 4096, "N",
+     "how many sandboxes this host may hold (256)"},
+    {"log-level", OPTION_TEXT, offsetof(struct daemon_options, log_level), 0, "LEVEL",
+     "error, warning, notice, info or debug (HEARTH_LOG, info)"},
+    {"log-json", OPTION_FLAG, offsetof(struct daemon_options, log_json), 0, NULL,
+     "one JSON object a line even on a terminal"},
+    {"ready-fd", OPTION_FD, offsetof(struct daemon_options, ready_fd), 1 << 20, "N",
+     "write `ready` or the reason why not to this descriptor, then close it"},
+    {"foreground", OPTION_FLAG, SIZE_MAX, 0, NULL, "accepted: hearthd never forks away"},
+    {"help", OPTION_FLAG, offsetof(struct daemon_options, help), 0, NULL, "this text"},
+    {"version", OPTION_FLAG, offsetof(struct daemon_options, version), 0, NULL,
+     "print the version"},
+};
+
+void daemon_options_help(void)
+{
+    puts("Usage: hearthd [OPTION]...\n\nThe daemon of Hearth: owns the sandboxes of one state "
+         "directory.\n\nOptions:");
+    for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+        char left[40];
+
+        (void)snprintf(left, sizeof(left), "--%s%s%s", options[i].name,
+                       options[i].argument ? " " : "",
+                       options[i].argument ? options[i].argument : "");
+        printf("  %-20s %s\n", left, options[i].help);
+    }
+}
+
+static int set_value(const struct option *o, const char *value, struct daemon_options *ret,
+                     struct error *err)
+{
+    void *field = (char *)ret + o->offset;
+    uint64_t number = 0;
+
+    switch (o->kind) {
+    case OPTION_PATH:
+        if (value[0] != '/')
+            return error_set(err, EINVAL, "--%s '%s': expected an absolute path", o->name, value);
+        *(const char **)field = value;
+        return 0;
+    case OPTION_TEXT:
+        *(const char **)field = value;
+        return 0;
+    case OPTION_NUMBER:
+        if (parse_u64(value, 1, o->max, &number) < 0)
+            return error_set(err, EINVAL, "--%s '%s': expected a number from 1 to %llu", o->name,
+                             value, (unsigned long long)o->max);
+        *(uint32_t *)field = (uint32_t)number;
+        return 0;
+    case OPTION_FD:
+        if (parse_u64(value, 0, o->max, &number) < 0)
+            return error_set(err, EINVAL, "--%s '%s': expected a descriptor", o->name, value);
+        *(int *)field = (int)number;
+        return 0;
+    case OPTION_FLAG:
+        if (o->offset != SIZE_MAX)
+            *(bool *)field = true;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static const struct option *find_option(const char *name, size_t length)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+        if (strlen(options[i].name) == length && strncmp(options[i].name, name, length) == 0)
+            return &options[i];
+    }
+    return NULL;
+}
+
+int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err)
+{
+    const char *level = getenv("HEARTH_LOG");
+    int r;
+
+    *ret = (struct daemon_options){
+        .log_level = level && level[0] ? level : "info",
+        .ready_fd = -EBADF,
+        .log_json = !isatty(STDERR_FILENO),
+    };
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i], *equals, *value = "";
+        const struct option *o = NULL;
+
+        if (string_starts_with(name, "--")) {
+            name += 2;
+            equals = strchr(name, '=');
+            o = find_option(name, equals ? (size_t)(equals - name) : strlen(name));
+        }
+        if (!o)
+            return error_set(err, EINVAL, "unknown option '%s'; --help lists them", argv[i]);
+        equals = strchr(name, '=');
+        if (o->kind != OPTION_FLAG) {
+            value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+            if (!value)
+                return error_set(err, EINVAL, "--%s: expected %s", o->name, o->argument);
+        } else if (equals) {
+            return error_set(err, EINVAL, "--%s takes no value", o->name);
+        }
+        r = set_value(o, value, ret, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* The command line of hearthd. Strings are weak: of argv, or of base/paths. */
+struct daemon_options {
+    const char *state_dir;
+    const char *socket_path;
+    const char *log_level;
+    uint32_t max_sandboxes;
+    int ready_fd; /* negative: none */
+    bool log_json;
+    bool help, version;
+};
+
+/* Defaults come from the environment (HEARTH_STATE, HEARTH_SOCKET). */
+int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err);
+void daemon_options_help(void);
