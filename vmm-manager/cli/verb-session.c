@@ -34,6 +34,27 @@ static int join_words(char **words, struct buf *text, struct error *err)
     return r < 0 ? error_set(err, EINVAL, "the text is longer than %u bytes", TEXT_MAX) : 0;
 }
 
+/* The daemon makes only the default session by itself; a named one is made here on first use. */
+static int make_session(struct cli *cli, const char *sandbox, const char *name, struct error *err)
+{
+    _cleanup_free_ char *path = client_path("/v1/sandboxes/{}/sessions", sandbox);
+    json_auto_t *body = json_object();
+    int r;
+
+    r = remote_add_string(body, "name", name, err);
+    if (r >= 0)
+        r = client_call(cli, "POST", path, body, NULL, err);
+    if (r < 0 && err->code == ERR_ALREADY_EXISTS)
+        r = 0; /* by another program, a moment ago */
+    return r;
+}
+
+static int run_text(struct remote *m, const char *path, json_t *body, struct error *err)
+{
+    return m->cli->options.json ? remote_run_json(m->cli, path, body, err)
+                                : remote_run(m, path, body, err);
+}
+
 int verb_session_run(struct cli *cli, char **args, uint32_t count)
 {
     struct remote m = {.cli = cli, .sandbox = args[0], .session = session_name(cli)};
@@ -57,8 +78,13 @@ int verb_session_run(struct cli *cli, char **args, uint32_t count)
     if (r >= 0)
         r = remote_signals(cli, &err);
     if (r >= 0)
-        r = cli->options.json ? remote_run_json(cli, path, body, &err)
-                              : remote_run(&m, path, body, &err);
+        r = run_text(&m, path, body, &err);
+    if (r < 0 && err.code == ERR_SESSION_NOT_FOUND) {
+        error_clear(&err);
+        r = make_session(cli, args[0], m.session, &err);
+        if (r >= 0)
+            r = run_text(&m, path, body, &err);
+    }
     return r < 0 ? remote_fail(cli, r, &err) : r;
 }
 
