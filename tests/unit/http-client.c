@@ -49,12 +49,12 @@ static void client_step(struct client *c, uint64_t deadline)
     for (;;) {
         ASSERT_OK(buf_reserve(&c->in, 65536, &room));
         ssize_t n = recv(c->fd, room, 65536, MSG_DONTWAIT);
+        buf_commit(&c->in, n > 0 ? (size_t)n : 0);
         if (n > 0)
-            buf_commit(&c->in, (size_t)n);
-        else if (n == 0 || errno != EAGAIN)
+            continue;
+        if (n == 0 || errno != EAGAIN)
             c->eof = true;
-        if (n <= 0)
-            return;
+        return;
     }
 }
 
@@ -67,7 +67,7 @@ size_t client_send_some(struct client *c, const void *data, size_t size)
 void client_send(struct client *c, const void *data, size_t size)
 {
     uint64_t deadline = clock_now_usec() + WAIT_USEC;
-    for (size_t done = 0; done < size;) {
+    for (size_t done = 0; done < size && !c->eof;) {
         done += client_send_some(c, (const char *)data + done, size - done);
         if (done < size)
             client_step(c, deadline);

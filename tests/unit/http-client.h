@@ -21,7 +21,7 @@ struct client {
 int client_listen(const char *path);
 void client_connect(struct client *c, struct loop *loop, const char *path);
 void client_close(struct client *c);
-/* Sends all of it. */
+/* Sends all of it, unless the server closes before. */
 void client_send(struct client *c, const void *data, size_t size);
 void client_send_text(struct client *c, const char *text);
 /* Sends what the socket takes without waiting; returns the count. */

@@ -113,7 +113,7 @@ static const struct route routes[] = {
     {"GET", "/hold", handle_hold, 0},
     {"PUT", "/upload/ID", handle_upload, ROUTE_STREAM_IN},
     {"GET", "/download", handle_download, 0},
-    {"POST", "/upgrade", handle_upgrade, ROUTE_BODY | ROUTE_UPGRADE | ROUTE_UPGRADE_ONLY},
+    {"POST", "/upgrade", handle_upgrade, ROUTE_BODY_OPTIONAL | ROUTE_UPGRADE_ONLY},
 };
 
 struct fixture {

@@ -25,12 +25,15 @@ void handle_version(struct request *req)
                              "binary_id", api->binary_id));
 }
 
+/* The report is ours. */
 static void on_report(json_t *report, void *userdata)
 {
     struct request *req = ticket_take(userdata);
 
     if (req)
-        request_answer(req, 200, json_incref(report));
+        request_answer(req, 200, report);
+    else
+        json_decref(report);
 }
 
 void handle_doctor(struct request *req)
