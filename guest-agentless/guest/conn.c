@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "guest/server.h"
 #include "protocol/frame.h"
@@ -33,6 +34,7 @@ int conn_open_consume(struct conn *c, struct server *s, int fd, bool persistent)
                        .lost = true,
                        .readable = true,
                        .writable = true};
+    c->recheck_usec = USEC_INFINITY;
     buf_init(&c->in, FRAME_CONTROL_MAX + FRAME_HEADER_SIZE + READ_SIZE);
     buf_init(&c->out, CONN_OUT_MAX);
     r = fd_set_nonblock(fd, true);
@@ -69,6 +71,11 @@ static void conn_lose(struct conn *c)
 
 static void conn_hang_up(struct conn *c)
 {
+    if (c->persistent && clock_now_usec() - c->synced_usec < CONN_RECHECK_USEC) {
+        c->readable = false;
+        c->recheck_usec = clock_now_usec() + CONN_RECHECK_USEC;
+        return;
+    }
     conn_lose(c);
     buf_clear(&c->in);
     c->readable = false;
@@ -96,6 +103,7 @@ static void conn_parse(struct conn *c)
         case FRAME_SYNCED:
             conn_lose(c);
             c->lost = false;
+            c->synced_usec = clock_now_usec();
             break;
         case FRAME_BAD:
             conn_lose(c);
@@ -145,6 +153,7 @@ static void conn_write(struct conn *c)
         } else if (n < 0 && errno == EAGAIN) {
             c->writable = false;
         } else if (n == 0 || errno != EINTR) {
+            c->writable = false;
             conn_hang_up(c);
             return;
         }
@@ -171,6 +180,10 @@ void conn_turn(struct conn *c)
 {
     if (c->fd < 0 || c->broken)
         return;
+    if (c->recheck_usec <= clock_now_usec()) {
+        c->recheck_usec = USEC_INFINITY;
+        c->readable = true;
+    }
     conn_parse(c);
     conn_read(c);
     if (c->server->active == c)
@@ -181,15 +194,18 @@ void conn_turn(struct conn *c)
     give_back(&c->out);
 }
 
-bool conn_busy(const struct conn *c)
+uint64_t conn_deadline(const struct conn *c)
 {
+    const struct server *s = c->server;
+
     if (c->fd < 0)
-        return false;
+        return USEC_INFINITY;
     /* Output that can go on: a write made room, so there may be more to pump and to parse. */
-    if (c->writable &&
-        (c->out.size > 0 || (c->server->active == c && !TAILQ_EMPTY(&c->server->ready))))
-        return true;
-    return c->broken || (c->readable && c->out.size < CONN_OUT_STOP);
+    if (c->writable && (c->out.size > 0 || (s->active == c && !TAILQ_EMPTY(&s->ready))))
+        return 0;
+    if (c->broken || (c->readable && c->out.size < CONN_OUT_STOP))
+        return 0;
+    return c->recheck_usec;
 }
 
 int conn_send(struct conn *c, int kind, uint8_t stream, uint32_t channel, uint64_t offset,

@@ -12,6 +12,10 @@
  * a host returns 0 from read() at once and reports a hang-up for ever; edge-triggered, that costs
  * one wake-up per change. conn_turn() does the work of one round of the loop.
  *
+ * The kernel tells of a port's close and open from a worker, of its data from an interrupt: the
+ * hello of a new host may be read before the close of the old one shows. So a hang-up right after
+ * FRAME_SYNC is believed only when it is still there CONN_RECHECK_USEC later.
+ *
  * Input is in step or lost (frame.h). A conversation begins with FRAME_SYNC and Hello; Hello on one
  * connection ends the conversation of any other.
  */
@@ -23,13 +27,16 @@ struct conn {
     int fd;          /* owned; -EBADF: unused */
     bool persistent; /* a port: survives its host's end, never closed */
     bool readable, writable;
-    bool lost;     /* skip to the next FRAME_SYNC */
-    bool greeted;  /* Hello was answered */
-    bool broken;   /* ended: to be closed by its owner */
-    bool overflow; /* an event did not fit into `out` */
+    bool lost;             /* skip to the next FRAME_SYNC */
+    bool greeted;          /* Hello was answered */
+    bool broken;           /* ended: to be closed by its owner */
+    uint64_t synced_usec;  /* when FRAME_SYNC last came */
+    uint64_t recheck_usec; /* look again whether the host is gone; USEC_INFINITY: no need */
+    bool overflow;         /* an event did not fit into `out` */
     struct buf in, out;
 };
 
+#define CONN_RECHECK_USEC (500u * 1000u)
 #define CONN_OUT_MAX (4u * 1024u * 1024u) /* hard limit of queued output */
 #define CONN_OUT_DATA (256u * 1024u)      /* no more stream data beyond this */
 #define CONN_OUT_STOP (1024u * 1024u)     /* no more requests are read beyond this */
@@ -40,8 +47,8 @@ void conn_close(struct conn *c);
 
 /* Reads, serves and writes what can be without blocking. */
 void conn_turn(struct conn *c);
-/* There is more to do at once: the loop must not wait. */
-bool conn_busy(const struct conn *c);
+/* When conn_turn() must run next: 0 when there is more to do at once. */
+uint64_t conn_deadline(const struct conn *c);
 
 /* Queues one DATA or CONTROL frame; a failure breaks the conversation at the end of the turn. */
 int conn_send(struct conn *c, int kind, uint8_t stream, uint32_t channel, uint64_t offset,

@@ -83,8 +83,7 @@ uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_con
     next = MIN(next, control_run(s, now));
     for (unsigned i = 0; i < n_conns; i++) {
         conn_turn(conns[i]);
-        if (conn_busy(conns[i]))
-            next = 0;
+        next = MIN(next, conn_deadline(conns[i]));
     }
     return next;
 }
