@@ -186,7 +186,7 @@ void session_command_force(struct session *s, enum session_force force)
         break;
     case SESSION_FORCE_SHELL:
         /* It acts on the signal when what it waits for is gone. */
-        signal_shell(s, SIGINT, EXEC_SIGNAL_PROCESS);
+        signal_shell(s, session_script_end_signal(s->kind), EXEC_SIGNAL_PROCESS);
         signal_shell(s, SIGKILL, EXEC_SIGNAL_RECENT);
         break;
     case SESSION_FORCE_TREE:

@@ -19,7 +19,7 @@ struct session_input {
     struct session_command *command; /* weak: owns us */
     unsigned place;                  /* index in places */
     char path[64];
-    struct file_call *call;  /* owned: makes or removes the FIFO */
+    struct file_call *call;  /* owned: makes the FIFO */
     struct transfer *writer; /* owned; NULL: not yet, or over */
     bool made, ready, over, close_asked, closed;
 };
@@ -32,19 +32,44 @@ static int make_fifo(struct session_input *in, struct error *err);
 
 static void on_removed(const struct error *err, void *userdata)
 {
-    struct session_input *in = userdata;
+    struct session_removal *removal = userdata;
 
     (void)err; /* it lies in a directory of temporary files */
-    in->call = file_call_free(in->call);
+    LIST_REMOVE(removal, link);
+    file_call_free(removal->call);
+    free(removal);
 }
 
+/* Goes on when the input is gone. */
 static void remove_fifo(struct session_input *in)
 {
-    if (!in->made || in->call)
+    struct session *s = in->session;
+    struct session_removal *removal;
+
+    if (!in->made)
         return;
     in->made = false;
-    (void)file_remove(in->session->console, in->session->user, in->path, false, on_removed, in,
-                      &in->call, NULL);
+    removal = calloc(1, sizeof(*removal));
+    if (!removal)
+        return;
+    if (file_remove(s->console, s->user, in->path, false, on_removed, removal, &removal->call,
+                    NULL) < 0) {
+        free(removal);
+        return;
+    }
+    LIST_INSERT_HEAD(&s->removals, removal, link);
+}
+
+void session_removals_free(struct session *s)
+{
+    struct session_removal *removal = LIST_FIRST(&s->removals);
+
+    while (removal) {
+        LIST_REMOVE(removal, link);
+        file_call_free(removal->call);
+        free(removal);
+        removal = LIST_FIRST(&s->removals);
+    }
 }
 
 static void on_ready(struct transfer *t, uint64_t size, void *userdata)
@@ -169,6 +194,8 @@ struct session_input *session_input_free(struct session_input *in)
         return NULL;
     in->writer = transfer_free(in->writer);
     in->call = file_call_free(in->call);
+    if (!in->session->freed)
+        remove_fifo(in);
     free(in);
     return NULL;
 }

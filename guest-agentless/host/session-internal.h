@@ -46,6 +46,13 @@ struct session_feed {
 
 struct session_input;
 
+/* A name in the guest that is being removed. */
+struct session_removal {
+    LIST_ENTRY(session_removal) link;
+    struct file_call *call; /* owned */
+};
+LIST_HEAD(session_removal_list, session_removal);
+
 /* One command; referenced by the session while queued, running or remembered, and by its views. */
 struct session_command {
     TAILQ_ENTRY(session_command) link;
@@ -90,7 +97,7 @@ enum session_force {
     SESSION_FORCE_NONE,
     SESSION_FORCE_INTERRUPT, /* SIGINT to what it started */
     SESSION_FORCE_KILL,      /* SIGKILL to what it started */
-    SESSION_FORCE_SHELL,     /* SIGINT to the shell */
+    SESSION_FORCE_SHELL,     /* session_script_end_signal() to the shell */
     SESSION_FORCE_TREE,      /* SIGKILL to all */
 };
 
@@ -138,6 +145,7 @@ struct session {
     struct session_command_list queue, history;
     unsigned n_queued, n_history;
     struct session_view_list views;
+    struct session_removal_list removals;
 
     struct source *timer, *kick; /* owned */
     enum session_force force;
@@ -214,6 +222,7 @@ struct session_input *session_input_free(struct session_input *in);
 size_t session_input_writable(const struct session_input *in);
 int session_input_write(struct session_input *in, const void *data, size_t size);
 int session_input_close(struct session_input *in);
+void session_removals_free(struct session *s);
 
 /* ---- session-view.c ---- */
 void session_views_pump(struct session *s);

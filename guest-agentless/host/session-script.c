@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,77 +40,111 @@
  * - TMOUT would end bash's `read`.
  * - `read` may be cut short by a trap: it returns above 128, and what it had is kept.
  */
+/* clang-format off */
 #define TRUE_COMMAND "case . in .) ;; esac"
 
 #define EXIT_TRAP(R, W, B)                                                                         \
-    "{ __hearth_exit \"$?\"; } 2>/dev/null && " TRUE_COMMAND "; " B "eval \"$__hearth_trap\" " R   \
-    "<&- " W ">&-"
+    "{ __hearth_exit \"$?\"; } 2>/dev/null && " TRUE_COMMAND "; "                                  \
+    B "eval \"$__hearth_trap\" " R "<&- " W ">&-"
 
-#define FUNCTIONS(R, W, B, S, LIST, DUMP, NO_TMOUT, OWN)                                           \
+/* R, W: the pipes; B, S: in front of builtins and of special builtins. */
+#define LINE_FUNCTIONS(R, W, B, S)                                                                 \
     "exec " R "<&3 " W ">&4 3<&- 4>&-; "                                                           \
     "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in=/dev/null __hearth_x= __hearth_a= "  \
     "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep=; shift; "          \
-    "__hearth_r() { __hearth_seq=$1; "                                                             \
-    "case $2 in -) __hearth_in=/dev/null;; *) __hearth_in=$2;; esac; "                             \
-    "__hearth_list=$3; __hearth_keep=$4; __hearth_text=$5; }; "                                    \
-    "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(                                      \
-        R, W,                                                                                      \
-        B) "' EXIT; }; "                                                                           \
-           "__hearth_p() { " B "printf 'P %s\\0' \"$1\" >&" W "; }; "                              \
-           "__hearth_ret() { " S "return \"$__hearth_status\"; }; "                                \
-           "__hearth_exit() { "                                                                    \
-           "case $- in *x*) " S "set +x;; esac; case $- in *a*) " S "set +a;; esac; " S            \
-           "unset __hearth_text __hearth_line __hearth_part; " B                                   \
-           "printf 'X %s %s %s\\0' \"$__hearth_seq\" \"$1\" \"${PWD-}\" >&" W "; "                 \
-           "{ " DUMP "; } >&" W "; " B "printf '\\0' >&" W "; " S "return \"$1\"; }; "             \
-           "__hearth_next() { "                                                                    \
-           "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                    \
-           "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; " S "unset -f " OWN \
-           "; "                                                                                    \
-           "case $__hearth_s in '') __hearth_status=$1;; *) __hearth_status=$__hearth_s;; esac; "  \
-           "case $__hearth_list in 1) { " B "printf 'T '; " S "trap" LIST "; " B                   \
-           "printf '\\0'; } >&" W ";; esac; " B                                                    \
-           "printf 'E %s %s %s\\0' \"$__hearth_seq\" \"$__hearth_status\" \"${PWD-}\" >&" W "; "   \
-           "__hearth_seq= __hearth_s=; "                                                           \
-           "while case $__hearth_seq in '') ;; *) " B "false;; esac; do __hearth_line=; "          \
-           "while __hearth_part=; " NO_TMOUT "IFS= " B "read -r __hearth_part <&" R                \
-           "; case $? in "                                                                         \
-           "0) __hearth_line=$__hearth_line$__hearth_part; " B "false;; "                          \
-           "129|1[3-9]?|2[0-9]?) __hearth_line=$__hearth_line$__hearth_part;; "                    \
-           "*) " S "trap - EXIT; " S "exit 0;; esac; do " TRUE_COMMAND "; done; "                  \
-           "case $__hearth_line in [rtp]\\ *\\ .) " B                                              \
-           "eval \"__hearth_$__hearth_line\";; esac; done; "                                       \
-           "case $__hearth_x in 1) __hearth_keep=0 "                                               \
-           "__hearth_text=\"{ __hearth_x=; " S "set -x; } 2>/dev/null;$__hearth_text\";; esac; "   \
-           "case $__hearth_a$__hearth_keep$- in 2*|1*e*) "                                         \
-           "__hearth_text=\"$__hearth_text$__hearth_nl\"'__hearth_s=$?';; esac; "                  \
-           "case $__hearth_a in a) " S "set -a;; esac; }; "
+    "__hearth_r() { "                                                                              \
+        "__hearth_seq=$1; "                                                                        \
+        "case $2 in -) __hearth_in=/dev/null;; *) __hearth_in=$2;; esac; "                         \
+        "__hearth_list=$3; __hearth_keep=$4; __hearth_text=$5; "                                   \
+    "}; "                                                                                          \
+    "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(R, W, B) "' EXIT; }; "                \
+    "__hearth_p() { " B "printf 'P %s\\0' \"$1\" >&" W "; }; "                                     \
+    "__hearth_ret() { " S "return \"$__hearth_status\"; }; "
+
+#define EXIT_FUNCTION(W, B, S, DUMP)                                                               \
+    "__hearth_exit() { "                                                                           \
+        "case $- in *x*) " S "set +x;; esac; "                                                     \
+        "case $- in *a*) " S "set +a;; esac; "                                                     \
+        S "unset __hearth_text __hearth_line __hearth_part; "                                      \
+        B "printf 'X %s %s %s\\0' \"$__hearth_seq\" \"$1\" \"${PWD-}\" >&" W "; "                  \
+        "{ " DUMP "; } >&" W "; "                                                                  \
+        B "printf '\\0' >&" W "; "                                                                 \
+        S "return \"$1\"; "                                                                        \
+    "}; "
+
+/* One line into __hearth_line; without one, the sender is gone for good. */
+#define READ_LINE(R, B, S, NO_TMOUT)                                                               \
+    "__hearth_line=; "                                                                             \
+    "while __hearth_part=; " NO_TMOUT "IFS= " B "read -r __hearth_part <&" R "; case $? in "       \
+        "0) __hearth_line=$__hearth_line$__hearth_part; " B "false;; "                             \
+        "129|1[3-9]?|2[0-9]?) __hearth_line=$__hearth_line$__hearth_part;; "                       \
+        "*) " S "trap - EXIT; " S "exit 0;; "                                                      \
+    "esac; do " TRUE_COMMAND "; done; "
+
+#define NEXT_FUNCTION(R, W, B, S, OWN, LIST, NO_TMOUT)                                             \
+    "__hearth_next() { "                                                                           \
+        "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                       \
+        "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; "                      \
+        S "unset -f " OWN "; "                                                                     \
+        "case $__hearth_s in '') __hearth_status=$1;; *) __hearth_status=$__hearth_s;; esac; "     \
+        "case $__hearth_list in 1) "                                                               \
+            "{ " B "printf 'T '; " S "trap" LIST "; " B "printf '\\0'; } >&" W ";; "               \
+        "esac; "                                                                                   \
+        B "printf 'E %s %s %s\\0' \"$__hearth_seq\" \"$__hearth_status\" \"${PWD-}\" >&" W "; "    \
+        "__hearth_seq= __hearth_s=; "                                                              \
+        "while case $__hearth_seq in '') ;; *) " B "false;; esac; do "                             \
+            READ_LINE(R, B, S, NO_TMOUT)                                                           \
+            "case $__hearth_line in [rtp]\\ *\\ .) "                                               \
+                B "eval \"__hearth_$__hearth_line\";; "                                            \
+            "esac; "                                                                               \
+        "done; "                                                                                   \
+        "case $__hearth_x in 1) "                                                                  \
+            "__hearth_keep=0 "                                                                     \
+            "__hearth_text=\"{ __hearth_x=; " S "set -x; } 2>/dev/null;$__hearth_text\";; "        \
+        "esac; "                                                                                   \
+        "case $__hearth_a$__hearth_keep$- in 2*|1*e*) "                                            \
+            "__hearth_text=\"$__hearth_text$__hearth_nl\"'__hearth_s=$?';; "                       \
+        "esac; "                                                                                   \
+        "case $__hearth_a in a) " S "set -a;; esac; "                                              \
+    "}; "
 
 #define LOOP(R, W, B, S, OPTIONS, COMMAND, INPUT)                                                  \
-    S "trap '" EXIT_TRAP(                                                                          \
-        R, W, B) "' EXIT; " S "trap 'exit 130' INT; " OPTIONS "while " TRUE_COMMAND                \
-                 "; do while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "          \
-                 "__hearth_ret && " TRUE_COMMAND "; " COMMAND " eval \"$__hearth_text\" " R        \
-                 "<&- " W ">&-" INPUT "; done; done"
+    S "trap '" EXIT_TRAP(R, W, B) "' EXIT; " OPTIONS                                               \
+    "while " TRUE_COMMAND "; do "                                                                  \
+        "while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "                        \
+            "__hearth_ret && " TRUE_COMMAND "; "                                                   \
+            COMMAND " eval \"$__hearth_text\" " R "<&- " W ">&-" INPUT "; "                        \
+        "done; "                                                                                   \
+    "done"
 
 #define BASH_DUMP "builtin umask -p; builtin declare -p; builtin declare -f; builtin alias -p"
 #define SH_DUMP "command printf 'umask '; command umask; set; export -p"
 
 #define BASH_BOOT(OPTIONS, INPUT)                                                                  \
-    FUNCTIONS("60", "61", "builtin ", "builtin ", " -p EXIT", BASH_DUMP, "TMOUT= ", "builtin")     \
+    LINE_FUNCTIONS("60", "61", "builtin ", "builtin ")                                             \
+    EXIT_FUNCTION("61", "builtin ", "builtin ", BASH_DUMP)                                         \
+    NEXT_FUNCTION("60", "61", "builtin ", "builtin ", "builtin", " -p EXIT", "TMOUT= ")            \
     LOOP("60", "61", "builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS,                  \
          "builtin command", INPUT)
 #define SH_BOOT(OPTIONS, INPUT)                                                                    \
-    FUNCTIONS("8", "9", "command ", "", "", SH_DUMP, "", "command")                                \
+    LINE_FUNCTIONS("8", "9", "command ", "")                                                       \
+    EXIT_FUNCTION("9", "command ", "", SH_DUMP)                                                    \
+    NEXT_FUNCTION("8", "9", "command ", "", "command", "", "")                                     \
     LOOP("8", "9", "command ", "", OPTIONS, "command", INPUT)
+/* clang-format on */
 
-/* Job control puts a command in the terminal's foreground, so ^C reaches it and not the shell. */
-#define TTY_OPTIONS "set -m; "
+/*
+ * The signal that ends a shell which is busy with itself. On a terminal ^C reaches the shell too,
+ * and must end only what it runs. (Job control would keep ^C away from the shell, but then bash
+ * takes a command that died of it as a reason to leave all loops.)
+ */
+#define PIPE_OPTIONS "trap 'exit 130' INT; "
+#define TTY_OPTIONS "trap : INT; trap 'exit 130' HUP; "
 #define PIPE_INPUT " <\"$__hearth_in\""
 
-static const char bash_pipe[] = BASH_BOOT("", PIPE_INPUT);
+static const char bash_pipe[] = BASH_BOOT(PIPE_OPTIONS, PIPE_INPUT);
 static const char bash_tty[] = BASH_BOOT(TTY_OPTIONS, "");
-static const char sh_pipe[] = SH_BOOT("", PIPE_INPUT);
+static const char sh_pipe[] = SH_BOOT(PIPE_OPTIONS, PIPE_INPUT);
 static const char sh_tty[] = SH_BOOT(TTY_OPTIONS, "");
 
 static const char bash_exit_trap[] = "'" EXIT_TRAP("60", "61", "builtin ") "'";
@@ -145,6 +180,11 @@ void session_script_argv(const struct session_shell *shell, enum session_kind ki
     argv[n++] = shell->bash ? "bash" : "sh"; /* $0, in front of the shell's messages */
     argv[n++] = "\n";                        /* $1: no line can hold it */
     argv[n] = NULL;
+}
+
+int session_script_end_signal(enum session_kind kind)
+{
+    return kind == SESSION_TTY ? SIGHUP : SIGINT;
 }
 
 /* ---- lines ---- */

@@ -158,7 +158,7 @@ void session_shell_exited(struct session *s, const struct exec_exit *exit)
             exited_early(s, exit);
         return;
     }
-    cwd = s->carry.valid ? s->carry.cwd : s->last_cwd;
+    cwd = s->carry.cwd ? s->carry.cwd : s->last_cwd;
     session_set_state(s, SESSION_STARTING, NULL);
     if (c) {
         c->result.shell_exited = true;
@@ -168,10 +168,10 @@ void session_shell_exited(struct session *s, const struct exec_exit *exit)
     } else {
         s->lost_before = !s->carry.valid;
     }
-    if (!s->carry.valid && s->last_cwd) {
-        /* Where it was is known, what it held is not. */
-        s->carry = (struct session_carry){.valid = true, .cwd = TAKE_PTR(s->last_cwd)};
-    }
+    /* Where it was may be known when what it held is not. */
+    if (!s->carry.cwd)
+        s->carry.cwd = TAKE_PTR(s->last_cwd);
+    s->carry.valid = s->carry.cwd != NULL;
     replace(s);
     session_save(s);
 }

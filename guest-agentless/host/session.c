@@ -38,9 +38,10 @@ static void let_go(struct session *s)
     s->feed = session_feed_free(s->feed);
     s->old = session_feed_free(s->old);
     s->phase = SESSION_PHASE_NONE;
-    s->timer = source_free(s->timer);
     if (s->current)
         s->current->input = session_input_free(s->current->input);
+    session_removals_free(s);
+    s->timer = source_free(s->timer);
     s->current = session_command_unref(s->current);
     drop_all(&s->queue);
     drop_all(&s->history);
@@ -129,7 +130,6 @@ void session_die(struct session *s, const struct error *reason)
     if (s->dead_reason.code == ERR_NONE)
         (void)error_set_code(&s->dead_reason, ERR_SESSION_DEAD, "session '%s' has ended", s->name);
     s->phase = SESSION_PHASE_NONE;
-    s->record.process_id = 0;
     (void)source_set_time(s->timer, USEC_INFINITY);
     session_set_state(s, SESSION_DEAD, &s->dead_reason);
 }
@@ -145,6 +145,7 @@ static void finish_kill(struct session *s)
         (void)exec_release(s->console, s->old->process_id, clock_now_usec() + KILL_USEC, NULL,
                            NULL);
     s->record.process_id = 0;
+    session_save(s);
     (void)error_set_code(&reason, ERR_SESSION_DEAD, "session '%s' was closed", s->name);
     session_die(s, &reason);
     session_views_pump(s);
@@ -247,6 +248,7 @@ static int make(struct console *c, const struct session_spec *spec,
     TAILQ_INIT(&s->queue);
     TAILQ_INIT(&s->history);
     TAILQ_INIT(&s->views);
+    LIST_INIT(&s->removals);
     session_control_init(&s->control);
     buf_init(&s->line, SESSION_LINE_MAX + 16u * SESSION_STATE_MAX);
     s->state = SESSION_STARTING;
