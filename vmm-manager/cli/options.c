@@ -57,6 +57,11 @@ const struct option_def option_defs[OPTION_COUNT] = {
     [OPTION_TAIL] = {"tail", 0, "SIZE", OPTION_TYPE_BYTES, AT(tail_bytes),
                      "only the last bytes, as 4K"},
     [OPTION_ALL] = {"all", 'a', NULL, OPTION_TYPE_FLAG, AT(all), "all of them"},
+    [OPTION_FORCE] = {"force", 0, NULL, OPTION_TYPE_FLAG, AT(force),
+                      "make it again even if it is there"},
+    [OPTION_JOBS] = {"jobs", 0, "N", OPTION_TYPE_STRING, AT(jobs), "compile this much at once"},
+    [OPTION_TAR] = {"tar", 0, "FILE", OPTION_TYPE_STRING, AT(tar),
+                    "only write its root as a tar file"},
 };
 
 void options_done(struct options *o)

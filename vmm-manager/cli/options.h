@@ -10,21 +10,38 @@
  * The options of all verbs, each defined once: an option means the same wherever it is taken. A
  * verb names those it takes as a set of bits. Help and completion are printed from the same table.
  */
-#define OPTION_TABLE(X)                                                                            \
-    X(JSON)                                                                                        \
-    X(QUIET)                                                                                       \
-    X(VERBOSE)                                                                                     \
-    X(SOCKET)                                                                                      \
-    X(STATE) X(HELP) X(IMAGE) X(TEMPLATE) X(CPUS) X(MEMORY) X(DISK) X(LIFETIME) X(BACKEND) X(NAME) \
-        X(ENV) X(USER) X(WORKDIR) X(TIMEOUT) X(TTY) X(INTERACTIVE) X(NO_STDIN) X(DETACH)           \
-            X(SESSION) X(KIND) X(TAIL) X(ALL)
-
 enum option_id {
-#define X(id) OPTION_##id,
-    OPTION_TABLE(X)
-#undef X
+    OPTION_JSON,
+    OPTION_QUIET,
+    OPTION_VERBOSE,
+    OPTION_SOCKET,
+    OPTION_STATE,
+    OPTION_HELP,
+    OPTION_IMAGE,
+    OPTION_TEMPLATE,
+    OPTION_CPUS,
+    OPTION_MEMORY,
+    OPTION_DISK,
+    OPTION_LIFETIME, /* --timeout of a sandbox */
+    OPTION_BACKEND,
+    OPTION_NAME,
+    OPTION_ENV,
+    OPTION_USER,
+    OPTION_WORKDIR,
+    OPTION_TIMEOUT, /* --timeout of a command */
+    OPTION_TTY,
+    OPTION_INTERACTIVE,
+    OPTION_NO_STDIN,
+    OPTION_DETACH,
+    OPTION_SESSION,
+    OPTION_KIND,
+    OPTION_TAIL,
+    OPTION_ALL,
+    OPTION_FORCE,
+    OPTION_JOBS,
+    OPTION_TAR,
 };
-#define OPTION_COUNT (OPTION_ALL + 1)
+#define OPTION_COUNT (OPTION_TAR + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -55,10 +72,10 @@ extern const struct option_def option_defs[OPTION_COUNT];
 /* What was given; zero and NULL mean "not". Strings are weak: they live in argv. */
 struct options {
     bool json, quiet, verbose, help;
-    bool tty, interactive, no_stdin, detach, all;
+    bool tty, interactive, no_stdin, detach, all, force;
     const char *socket, *state;
     const char *image, *template, *backend, *name, *user, *workdir;
-    const char *session, *kind;
+    const char *session, *kind, *jobs, *tar;
     uint64_t cpus, memory_mib, disk_mib, tail_bytes;
     uint64_t lifetime_usec, timeout_usec;
     char **env; /* owned, "K=V" */

@@ -122,5 +122,7 @@ int verb_image_import(struct cli *cli, char **args, uint32_t count)
 
 int verb_image_base(struct cli *cli, char **args, uint32_t count)
 {
-    return verb_script(cli, "image-base", args, count);
+    (void)args;
+    (void)count;
+    return verb_script(cli, "image-base");
 }

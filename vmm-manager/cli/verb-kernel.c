@@ -10,37 +10,47 @@
 #include "cli/client.h"
 #include "cli/text.h"
 
-#define SCRIPT_ARGS_MAX 64u
-
-int verb_script(struct cli *cli, const char *script, char **args, uint32_t count)
+int verb_script(struct cli *cli, const char *script)
 {
+    const struct options *o = &cli->options;
     struct sigaction action = {.sa_handler = SIG_DFL};
-    char path[PATH_MAX], *argv[SCRIPT_ARGS_MAX + 2];
+    const char *argv[8];
+    char path[PATH_MAX];
     struct error err = {0};
-    int n;
+    unsigned n = 0;
 
-    n = snprintf(path, sizeof(path), "%s/../libexec/hearth/%s", paths_program_dir(), script);
-    if (n < 0 || (size_t)n >= sizeof(path) || count > SCRIPT_ARGS_MAX) {
-        (void)error_set(&err, E2BIG, "%s: too long", script);
-        return cli_fail(cli, &err);
+    (void)snprintf(path, sizeof(path), "%s/../libexec/hearth/%s", paths_program_dir(), script);
+    argv[n++] = path;
+    if (o->force)
+        argv[n++] = "--force";
+    if (o->jobs) {
+        argv[n++] = "--jobs";
+        argv[n++] = o->jobs;
     }
-    argv[0] = path;
-    memcpy(argv + 1, args, count * sizeof(*args));
-    argv[count + 1] = NULL;
+    if (o->tar) {
+        argv[n++] = "--tar";
+        argv[n++] = o->tar;
+    }
+    argv[n] = NULL;
     (void)sigaction(SIGPIPE, &action, NULL);
-    (void)execv(path, argv);
+    /* execv only reads the strings; its prototype predates const. */
+    (void)execv(path, (char *const *)(uintptr_t)argv);
     (void)error_set(&err, errno, "'%s': %s", path, errno_text(errno));
     return cli_fail(cli, &err);
 }
 
 int verb_kernel_fetch(struct cli *cli, char **args, uint32_t count)
 {
-    return verb_script(cli, "kernel-fetch", args, count);
+    (void)args;
+    (void)count;
+    return verb_script(cli, "kernel-fetch");
 }
 
 int verb_kernel_build(struct cli *cli, char **args, uint32_t count)
 {
-    return verb_script(cli, "kernel-build", args, count);
+    (void)args;
+    (void)count;
+    return verb_script(cli, "kernel-build");
 }
 
 int verb_kernel_ls(struct cli *cli, char **args, uint32_t count)

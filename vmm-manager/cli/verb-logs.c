@@ -12,6 +12,7 @@ int verb_logs(struct cli *cli, char **args, uint32_t count)
     struct http_request request = {.method = "GET", .accept = "text/plain"};
     struct error err = {0};
     char tail[24];
+    bool empty = true;
     int r;
 
     (void)count;
@@ -27,8 +28,12 @@ int verb_logs(struct cli *cli, char **args, uint32_t count)
         size_t size;
 
         r = http_read(&cli->http, &data, &size, &err);
-        if (r >= 0 && size == 0)
+        if (r >= 0 && size == 0) {
+            if (empty)
+                cli_note(cli, "the guest's kernel has printed nothing");
             return EXIT_DONE;
+        }
+        empty = false;
         if (r >= 0 && fwrite(data, 1, size, stdout) != size)
             return EXIT_FAILED;
     }

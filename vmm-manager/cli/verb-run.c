@@ -12,6 +12,7 @@
 #include "base/strv.h"
 #include "cli/client.h"
 #include "cli/remote.h"
+#include "cli/run-guard.h"
 
 #define REMOVE_SILENCE_USEC (60 * USEC_PER_SEC)
 
@@ -140,7 +141,7 @@ int verb_run(struct cli *cli, char **args, uint32_t count)
     const char *name = cli->options.name;
     json_auto_t *sandbox = NULL;
     struct error err = {0};
-    int r;
+    int guard, r;
 
     r = remote_signals(cli, &err);
     if (r < 0)
@@ -155,7 +156,9 @@ int verb_run(struct cli *cli, char **args, uint32_t count)
     r = verb_make_sandbox(cli, name, &sandbox, &err);
     if (r < 0)
         return remote_fail(cli, r, &err);
+    guard = run_guard_start(cli, client_string(sandbox, "id"));
     r = verb_run_in(cli, client_string(sandbox, "id"), count > 0 ? args : NULL, tty, &err);
     remove_sandbox(cli, client_string(sandbox, "id"));
+    run_guard_release(guard);
     return r < 0 ? remote_fail(cli, r, &err) : r;
 }

@@ -97,7 +97,7 @@ static int get_sessions(struct cli *cli, const char *sandbox, json_t **ret, stru
 
 int verb_session_ls(struct cli *cli, char **args, uint32_t count)
 {
-    static const char *const heads[] = {"NAME", "KIND", "STATE", "COMMAND", "CWD"};
+    static const char *const heads[] = {"NAME", "KIND", "STATE", "COMMANDS", "CWD"};
     json_auto_t *answer = NULL;
     struct error err = {0};
     struct table t;

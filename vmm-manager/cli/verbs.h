@@ -60,5 +60,6 @@ int verb_run_in(struct cli *cli, const char *sandbox, char *const *argv, bool tt
 /* GETs `path`, or DELETEs it, and fails or prints it as JSON. Returns the exit status. */
 int verb_show(struct cli *cli, const char *path);
 int verb_delete(struct cli *cli, const char *path, const char *name);
-/* Runs a script of libexec/hearth in place of this program; returns only on failure. */
-int verb_script(struct cli *cli, const char *script, char **args, uint32_t count);
+/* Runs a script of libexec/hearth, with the options that it takes, in place of this program;
+ * returns only on failure. */
+int verb_script(struct cli *cli, const char *script);
