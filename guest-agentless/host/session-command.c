@@ -209,11 +209,16 @@ void session_command_arm(struct session *s)
 int session_command_timer(struct source *source, uint64_t now_usec, void *userdata)
 {
     struct session *s = userdata;
+    struct error err = {0};
 
     (void)source;
     (void)now_usec;
     session_enter(s);
-    if (s->current) {
+    if (s->killing) {
+        (void)error_set_code(&err, ERR_GUEST_UNRESPONSIVE, "shell of session '%s' does not end",
+                             s->name);
+        session_finish_kill(s, &err);
+    } else if (s->current) {
         switch (s->force) {
         case SESSION_FORCE_NONE:
             s->current->timed_out = true;

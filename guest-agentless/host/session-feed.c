@@ -1,6 +1,7 @@
 #include "host/session-internal.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,8 +105,13 @@ static void on_started(struct exec *e, uint64_t process_id, uint32_t pid,
             if (ranges[i].present)
                 view_skip(v, i, ranges[i].start);
     }
-    if (f == s->feed && s->phase == SESSION_PHASE_ADOPT)
+    if (f == s->feed && s->phase == SESSION_PHASE_ADOPT) {
         s->phase = SESSION_PHASE_UP;
+        if (!s->current)
+            session_set_state(s, SESSION_IDLE, NULL);
+    }
+    if (f == s->feed && s->killing)
+        (void)exec_signal(f->exec, SIGKILL, EXEC_SIGNAL_TREE);
     session_pump(s);
     session_leave(s);
 }

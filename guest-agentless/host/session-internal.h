@@ -168,6 +168,8 @@ void session_set_state(struct session *s, enum session_state state, const struct
 void session_save(struct session *s);
 /* Nothing more can run here: tells everybody. */
 void session_die(struct session *s, const struct error *reason);
+/* Completes session_kill(); err is NULL when the shell is gone. */
+void session_finish_kill(struct session *s, const struct error *err);
 
 /* ---- session-shell.c: the shell's life ---- */
 int session_shell_start(struct session *s, struct error *err);

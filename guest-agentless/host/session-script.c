@@ -50,11 +50,11 @@
 /* R, W: the pipes; B, S: in front of builtins and of special builtins. */
 #define LINE_FUNCTIONS(R, W, B, S)                                                                 \
     "exec " R "<&3 " W ">&4 3<&- 4>&-; "                                                           \
-    "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in=/dev/null __hearth_x= __hearth_a= "  \
+    "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in= __hearth_x= __hearth_a= "           \
     "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep=; shift; "          \
     "__hearth_r() { "                                                                              \
         "__hearth_seq=$1; "                                                                        \
-        "case $2 in -) __hearth_in=/dev/null;; *) __hearth_in=$2;; esac; "                         \
+        "case $2 in -) __hearth_in=;; *) __hearth_in=$2;; esac; "                                  \
         "__hearth_list=$3; __hearth_keep=$4; __hearth_text=$5; "                                   \
     "}; "                                                                                          \
     "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(R, W, B) "' EXIT; }; "                \
@@ -73,15 +73,15 @@
     "}; "
 
 /* One line into __hearth_line; without one, the sender is gone for good. */
-#define READ_LINE(R, B, S, NO_TMOUT)                                                               \
+#define READ_LINE(READ, B, S)                                                                      \
     "__hearth_line=; "                                                                             \
-    "while __hearth_part=; " NO_TMOUT "IFS= " B "read -r __hearth_part <&" R "; case $? in "       \
+    "while __hearth_part=; " READ "; case $? in "                                                  \
         "0) __hearth_line=$__hearth_line$__hearth_part; " B "false;; "                             \
         "129|1[3-9]?|2[0-9]?) __hearth_line=$__hearth_line$__hearth_part;; "                       \
         "*) " S "trap - EXIT; " S "exit 0;; "                                                      \
     "esac; do " TRUE_COMMAND "; done; "
 
-#define NEXT_FUNCTION(R, W, B, S, OWN, LIST, NO_TMOUT)                                             \
+#define NEXT_FUNCTION(W, B, S, OWN, LIST, READ)                                                    \
     "__hearth_next() { "                                                                           \
         "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                       \
         "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; "                      \
@@ -93,7 +93,7 @@
         B "printf 'E %s %s %s\\0' \"$__hearth_seq\" \"$__hearth_status\" \"${PWD-}\" >&" W "; "    \
         "__hearth_seq= __hearth_s=; "                                                              \
         "while case $__hearth_seq in '') ;; *) " B "false;; esac; do "                             \
-            READ_LINE(R, B, S, NO_TMOUT)                                                           \
+            READ_LINE(READ, B, S)                                                                  \
             "case $__hearth_line in [rtp]\\ *\\ .) "                                               \
                 B "eval \"__hearth_$__hearth_line\";; "                                            \
             "esac; "                                                                               \
@@ -108,29 +108,32 @@
         "case $__hearth_a in a) " S "set -a;; esac; "                                              \
     "}; "
 
-#define LOOP(R, W, B, S, OPTIONS, COMMAND, INPUT)                                                  \
+#define LOOP(R, W, B, S, OPTIONS, COMMAND)                                                         \
     S "trap '" EXIT_TRAP(R, W, B) "' EXIT; " OPTIONS                                               \
     "while " TRUE_COMMAND "; do "                                                                  \
         "while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "                        \
             "__hearth_ret && " TRUE_COMMAND "; "                                                   \
-            COMMAND " eval \"$__hearth_text\" " R "<&- " W ">&-" INPUT "; "                        \
+            "case $__hearth_in in "                                                                \
+                "'') " COMMAND " eval \"$__hearth_text\" " R "<&- " W ">&-;; "                     \
+                "*) " COMMAND " eval \"$__hearth_text\" " R "<&- " W ">&- <\"$__hearth_in\";; "    \
+            "esac; "                                                                               \
         "done; "                                                                                   \
     "done"
 
 #define BASH_DUMP "builtin umask -p; builtin declare -p; builtin declare -f; builtin alias -p"
 #define SH_DUMP "command printf 'umask '; command umask; set; export -p"
 
-#define BASH_BOOT(OPTIONS, INPUT)                                                                  \
+#define BASH_BOOT(OPTIONS)                                                                         \
     LINE_FUNCTIONS("60", "61", "builtin ", "builtin ")                                             \
     EXIT_FUNCTION("61", "builtin ", "builtin ", BASH_DUMP)                                         \
-    NEXT_FUNCTION("60", "61", "builtin ", "builtin ", "builtin", " -p EXIT", "TMOUT= ")            \
-    LOOP("60", "61", "builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS,                  \
-         "builtin command", INPUT)
-#define SH_BOOT(OPTIONS, INPUT)                                                                    \
+    NEXT_FUNCTION("61", "builtin ", "builtin ", "builtin", " -p EXIT",                             \
+                  "TMOUT= IFS= builtin read -r -u 60 __hearth_part")                               \
+    LOOP("60", "61", "builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS, "builtin command")
+#define SH_BOOT(OPTIONS)                                                                           \
     LINE_FUNCTIONS("8", "9", "command ", "")                                                       \
     EXIT_FUNCTION("9", "command ", "", SH_DUMP)                                                    \
-    NEXT_FUNCTION("8", "9", "command ", "", "command", "", "")                                     \
-    LOOP("8", "9", "command ", "", OPTIONS, "command", INPUT)
+    NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_part <&8")    \
+    LOOP("8", "9", "command ", "", OPTIONS, "command")
 /* clang-format on */
 
 /*
@@ -140,12 +143,11 @@
  */
 #define PIPE_OPTIONS "trap 'exit 130' INT; "
 #define TTY_OPTIONS "trap : INT; trap 'exit 130' HUP; "
-#define PIPE_INPUT " <\"$__hearth_in\""
 
-static const char bash_pipe[] = BASH_BOOT(PIPE_OPTIONS, PIPE_INPUT);
-static const char bash_tty[] = BASH_BOOT(TTY_OPTIONS, "");
-static const char sh_pipe[] = SH_BOOT(PIPE_OPTIONS, PIPE_INPUT);
-static const char sh_tty[] = SH_BOOT(TTY_OPTIONS, "");
+static const char bash_pipe[] = BASH_BOOT(PIPE_OPTIONS);
+static const char bash_tty[] = BASH_BOOT(TTY_OPTIONS);
+static const char sh_pipe[] = SH_BOOT(PIPE_OPTIONS);
+static const char sh_tty[] = SH_BOOT(TTY_OPTIONS);
 
 static const char bash_exit_trap[] = "'" EXIT_TRAP("60", "61", "builtin ") "'";
 static const char sh_exit_trap[] = "'" EXIT_TRAP("8", "9", "command ") "'";
@@ -270,21 +272,22 @@ int session_script_probe(struct buf *line, uint64_t number)
 int session_script_restore(struct buf *line, bool bash, const char *cwd, const char *dump,
                            size_t size)
 {
-    const char *eval = bash ? "builtin command eval " : "command eval ";
+    const char *prefix = bash ? "builtin " : "command ";
     _cleanup_buf_ struct buf state, text;
     int r;
 
     buf_init(&state, 4 * size + 65536);
     buf_init(&text, 16 * size + 262144);
-    r = buf_append_string(&state, bash ? "builtin cd -- " : "command cd -- ");
+    r = buf_append(&state, dump, size);
+    /* A directory that is gone leaves the shell where it began, and PWD must say so. */
+    if (r >= 0)
+        r = buf_printf(&state, "\n__hearth_s=${OLDPWD-}; %scd -- ", prefix);
     if (r >= 0)
         r = append_quoted(&state, cwd, strlen(cwd), /* one_line= */ false);
     if (r >= 0)
-        r = buf_append_string(&state, "\n");
+        r = buf_printf(&state, " || %scd -P .; OLDPWD=$__hearth_s", prefix);
     if (r >= 0)
-        r = buf_append(&state, dump, size);
-    if (r >= 0)
-        r = buf_append_string(&text, eval);
+        r = buf_append_string(&text, bash ? "builtin command eval " : "command eval ");
     if (r >= 0)
         r = append_quoted(&text, buf_string(&state), state.size, /* one_line= */ false);
     /* Variables of ours came along; the old shell has run its trap. */

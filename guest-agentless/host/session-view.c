@@ -113,7 +113,8 @@ struct session_view *session_view_free(struct session_view *v)
     s = v->session;
     session_enter(s);
     v->freed = true;
-    session_kick(s); /* others may have waited for this one */
+    if (!s->freed)
+        session_kick(s); /* others may have waited for this one */
     session_leave(s);
     return NULL;
 }

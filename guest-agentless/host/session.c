@@ -131,12 +131,16 @@ void session_die(struct session *s, const struct error *reason)
         (void)error_set_code(&s->dead_reason, ERR_SESSION_DEAD, "session '%s' has ended", s->name);
     s->phase = SESSION_PHASE_NONE;
     (void)source_set_time(s->timer, USEC_INFINITY);
+    if (s->feed && s->feed->exec) {
+        (void)exec_signal(s->feed->exec, SIGKILL, EXEC_SIGNAL_TREE);
+        s->feed->exec = exec_free(s->feed->exec);
+    }
     session_set_state(s, SESSION_DEAD, &s->dead_reason);
 }
 
 /* ---- pump ---- */
 
-static void finish_kill(struct session *s)
+void session_finish_kill(struct session *s, const struct error *err)
 {
     console_done_fn done = TAKE_PTR(s->killed);
     struct error reason = {0};
@@ -150,7 +154,7 @@ static void finish_kill(struct session *s)
     session_die(s, &reason);
     session_views_pump(s);
     if (done && !s->freed)
-        done(s->console, NULL, s->killed_userdata);
+        done(s->console, err, s->killed_userdata);
 }
 
 /* Somebody waits behind a command whose output nobody takes. */
@@ -187,7 +191,7 @@ void session_pump(struct session *s)
     if (s->phase == SESSION_PHASE_UP && !s->current && s->n_queued > 0)
         session_kick(s);
     if (s->killing && s->killed && s->phase == SESSION_PHASE_NONE)
-        finish_kill(s);
+        session_finish_kill(s, NULL);
 }
 
 static int on_kick(struct source *source, void *userdata)
@@ -346,9 +350,14 @@ int session_kill(struct session *s, console_done_fn done, void *userdata)
         (void)exec_signal(s->feed->exec, SIGKILL, EXEC_SIGNAL_TREE);
         s->drain[1] = s->drain[2] = UINT64_MAX;
         s->force = SESSION_FORCE_TREE;
+        (void)source_set_time(s->timer, clock_now_usec() + KILL_USEC);
     } else {
         s->phase = SESSION_PHASE_NONE;
     }
+    /* What the shell before this one has left behind. */
+    if (s->old)
+        (void)exec_signal_process(s->console, s->old->process_id, SIGKILL, EXEC_SIGNAL_TREE,
+                                  clock_now_usec() + KILL_USEC, NULL, NULL);
     session_kick(s);
     session_leave(s);
     return 0;

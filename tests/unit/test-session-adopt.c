@@ -178,7 +178,7 @@ TEST(a_broken_console_ends_the_session_and_its_views)
     struct seen_view seen;
 
     fixture_start(&f, NULL, NULL);
-    run_start(&f, &seen, "sleep 100", 0, false);
+    run_start(&f, &seen, "sleep 3", 0, false);
     GUEST_WAIT(&f.guest, seen.started);
     ASSERT_OK(kill(f.guest.pid, SIGKILL));
     while (!seen.done)
