@@ -42,6 +42,13 @@ static size_t text_size(const struct buf *b, bool truncated)
     return b->size;
 }
 
+void capture_truncated_to_json(const struct capture *c, json_t *object)
+{
+    (void)json_object_set_new(
+        object, "truncated",
+        json_pack("{s:b, s:b}", "stdout", c->truncated[1], "stderr", c->truncated[2]));
+}
+
 void capture_to_json(const struct capture *c, json_t *object)
 {
     static const char *const keys[] = {NULL, "stdout", "stderr"};
@@ -50,7 +57,5 @@ void capture_to_json(const struct capture *c, json_t *object)
         const struct buf *b = &c->data[i];
         (void)json_object_set_bytes(object, keys[i], buf_string(b), text_size(b, c->truncated[i]));
     }
-    (void)json_object_set_new(
-        object, "truncated",
-        json_pack("{s:b, s:b}", "stdout", c->truncated[1], "stderr", c->truncated[2]));
+    capture_truncated_to_json(c, object);
 }

@@ -22,6 +22,8 @@ static void on_read_ready(struct transfer *t, uint64_t size, void *userdata)
 
     (void)t;
     (void)size; /* files of /proc say 0: the answer is chunked */
+    if (job->streaming)
+        return; /* bytes were faster than the guest's word on them */
     job->streaming = true;
     request_stream_begin(job->req, "application/octet-stream", DOWNLOAD_MAX, on_read_drained);
 }
@@ -31,7 +33,8 @@ static void on_read_data(struct transfer *t, const uint8_t *data, size_t size, v
     struct file_job *job = userdata;
     struct error err;
 
-    (void)t;
+    if (!job->streaming)
+        on_read_ready(t, 0, job);
     if (request_stream_write(job->req, data, size) < 0) {
         error_set(&err, ENOBUFS, "read: the guest sent more than it may");
         file_job_fail(job, &err);

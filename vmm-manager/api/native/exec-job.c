@@ -356,7 +356,7 @@ static int exec_job_new(struct request *req, struct sandbox *sb,
     api->jobs = job;
     r = sandbox_watch_new(sb, on_gone, job, &job->watch);
     if (r >= 0 && options->kind == EXEC_JOB_STREAM)
-        r = pipe_new(api->loop, &pipe_ops, job, &job->pipe);
+        r = pipe_new(api->loop, &pipe_ops, job, 2 * EXEC_WINDOW, &job->pipe);
     if (r < 0) {
         error_fill(err, r, "exec: wait for sandbox '%s'", sandbox_id(sb));
         exec_job_free(job);

@@ -8,7 +8,6 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "host/exec.h"
 
 /*
  * Theory of operation. Bytes wait in one buffer per stream, and a ring of segments keeps their
@@ -21,7 +20,6 @@
  * socket reports EPOLLHUP to on_io(), the only place that ends the pipe.
  */
 #define SEGMENTS_MAX 1024u
-#define OUTPUT_MAX (2u * EXEC_WINDOW)
 #define CONTROL_MAX (256u * 1024u)
 #define INPUT_MAX (STREAM_HEADER_SIZE + STREAM_PAYLOAD_MAX)
 #define GRANT_MIN (16u * 1024u) /* smaller grants wait for company */
@@ -58,7 +56,8 @@ struct pipe {
     bool failed;       /* no memory: the connection is to be dropped */
 };
 
-int pipe_new(struct loop *loop, const struct pipe_ops *ops, void *owner, struct pipe **ret)
+int pipe_new(struct loop *loop, const struct pipe_ops *ops, void *owner, size_t output_max,
+             struct pipe **ret)
 {
     struct pipe *p = calloc(1, sizeof(*p));
 
@@ -69,8 +68,8 @@ int pipe_new(struct loop *loop, const struct pipe_ops *ops, void *owner, struct 
     p->owner = owner;
     p->window = STREAM_STDIN_WINDOW;
     buf_init(&p->out[0], CONTROL_MAX);
-    buf_init(&p->out[1], OUTPUT_MAX);
-    buf_init(&p->out[2], OUTPUT_MAX);
+    buf_init(&p->out[1], output_max);
+    buf_init(&p->out[2], output_max);
     buf_init(&p->in, INPUT_MAX);
     buf_init(&p->input, STREAM_STDIN_WINDOW);
     *ret = p;
@@ -252,6 +251,11 @@ void pipe_finish(struct pipe *p, enum stream_type type, json_t *json_consume)
 bool pipe_is_finished(const struct pipe *p)
 {
     return p->finished;
+}
+
+size_t pipe_room(const struct pipe *p, int stream)
+{
+    return buf_room(&p->out[stream]);
 }
 
 /* ---- from the client ---- */

@@ -34,7 +34,10 @@ struct pipe_ops {
     void (*over)(void *owner, bool complete);
 };
 
-int pipe_new(struct loop *loop, const struct pipe_ops *ops, void *owner, struct pipe **ret);
+/* output_max: bytes of each stream that may wait; whoever sends more than that drops the
+ * connection. */
+int pipe_new(struct loop *loop, const struct pipe_ops *ops, void *owner, size_t output_max,
+             struct pipe **ret);
 /* Closes the connection. Always NULL. */
 struct pipe *pipe_free(struct pipe *p);
 
@@ -48,5 +51,7 @@ void pipe_event(struct pipe *p, enum stream_type type, json_t *json_consume);
 /* The last frame, EXIT or ERROR. What follows is ignored. */
 void pipe_finish(struct pipe *p, enum stream_type type, json_t *json_consume);
 bool pipe_is_finished(const struct pipe *p);
+/* Bytes of a stream that fit at the moment. */
+size_t pipe_room(const struct pipe *p, int stream);
 /* There may be room for input again. */
 void pipe_pump_input(struct pipe *p);

@@ -13,6 +13,8 @@
  * upgraded, then to the pipe, and is freed with it. The view and the watch end earlier when the
  * command or the sandbox does.
  */
+#define OUTPUT_MAX (4u * EXEC_WINDOW)
+
 struct session_job {
     struct request *req;         /* weak; NULL after the upgrade */
     struct pipe *pipe;           /* owned; NULL: captured */
@@ -72,12 +74,21 @@ static void on_output(struct session_view *v, int stream, uint64_t offset, const
     struct session_job *job = userdata;
 
     (void)offset;
-    if (job->pipe) {
-        pipe_output(job->pipe, stream, data, size); /* acknowledged when the client took it */
+    if (!job->pipe) {
+        capture_add(&job->capture, stream, data, size);
+        session_view_consumed(v, stream, size);
         return;
     }
-    capture_add(&job->capture, stream, data, size);
-    session_view_consumed(v, stream, size);
+    /*
+     * A session that ends a command by force reads on without waiting for its views, to see the end
+     * behind the output. A client that does not read then misses the rest of it, and is told.
+     */
+    if (size > pipe_room(job->pipe, stream))
+        job->capture.truncated[stream] = true;
+    if (job->capture.truncated[stream])
+        session_view_consumed(v, stream, size);
+    else
+        pipe_output(job->pipe, stream, data, size); /* acknowledged when the client took it */
 }
 
 static void on_writable(struct session_view *v, void *userdata)
@@ -115,6 +126,7 @@ static void on_result(struct session_view *v, const struct session_result *resul
     json_t *json = result_to_json(result);
     job->view = session_view_free(job->view);
     if (job->pipe) {
+        capture_truncated_to_json(&job->capture, json);
         pipe_finish(job->pipe, STREAM_EXIT, json);
     } else if (job->req) {
         capture_to_json(&job->capture, json);
@@ -230,7 +242,7 @@ static int session_job_new(struct request *req, struct sandbox *sb, struct sessi
     job->name = strdup(request_param(req, 1));
     r = job->name ? sandbox_watch_new(sb, on_gone, job, &job->watch) : -ENOMEM;
     if (r >= 0 && stream)
-        r = pipe_new(native_of(req)->loop, &pipe_ops, job, &job->pipe);
+        r = pipe_new(native_of(req)->loop, &pipe_ops, job, OUTPUT_MAX, &job->pipe);
     if (r < 0) {
         error_fill(err, r, "session '%s': wait for sandbox '%s'", request_param(req, 1),
                    sandbox_id(sb));
