@@ -129,7 +129,8 @@ static int finish(struct remote *m, struct stream *s, struct error *err)
                  s->lost);
     if (!s->result) {
         error_copy(err, &s->failure);
-        return -s->failure.errnum;
+        return s->failure.errnum > 0 ? -s->failure.errnum
+                                     : error_set(err, EIO, "the command failed");
     }
     say_result(m->cli, s->result);
     return exit_code_of_result(s->result);
@@ -185,7 +186,8 @@ static int attach_again(struct remote *m, struct stream *s, struct error *err)
 /* The connection ended before the command did. */
 static int recover(struct remote *m, struct stream *s, struct error *err)
 {
-    uint64_t unacknowledged = s->stdin_sent + WINDOW_START - s->stdin_window;
+    uint64_t granted = s->stdin_sent + WINDOW_START;
+    uint64_t unacknowledged = granted > s->stdin_window ? granted - s->stdin_window : 0;
     int r;
 
     if (!s->started)
