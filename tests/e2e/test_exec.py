@@ -155,7 +155,7 @@ def test_natural_124(box):
 
 
 def test_out_of_memory_is_said(fresh):
-    result = fresh.exec("python3", "-c", "x = bytearray(2 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1",
+    result = fresh.exec("python3", "-c", "x = bytearray(150 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1",
                         memory_max_bytes=64 << 20)
     assert result["oom_killed"] and result["exit_code"] == 137
     assert fresh.exec("echo", "alive")["stdout"] == "alive\n"

@@ -42,13 +42,13 @@ STATE = {
     "background_job_lives_on": [("sleep 300 & b=$!", "", 0), ("kill -0 $b && echo alive; kill $b", "alive\n", 0)],
     "last_background_pid": [("sleep 300 &", "", 0), ("kill $! && echo ok", "ok\n", 0)],
     "open_descriptor": [("exec 7>/tmp/fd7.$$", "", 0), ("echo hi >&7; cat /tmp/fd7.$$", "hi\n", 0)],
-    "redirected_stdout": [("exec 9>&1 >/tmp/out.$$", "", 0), ("echo hidden", "", 0), ("exec >&9; cat /tmp/out.$$", "hidden\n", 0)],
+    "redirected_stdout": [("exec 5>&1 >/tmp/out.$$", "", 0), ("echo hidden", "", 0), ("exec >&5; cat /tmp/out.$$", "hidden\n", 0)],
     "deleted_cwd": [("mkdir /tmp/gone.$$; cd /tmp/gone.$$; rmdir /tmp/gone.$$", "", 0), ("echo still here", "still here\n", 0), ("cd /; pwd", "/\n", 0)],
     "newline_in_cwd": [("d=$(printf '/tmp/a\\nb.%s' $$); mkdir \"$d\"; cd \"$d\"", "", 0), ("test \"$PWD\" = \"$d\" && echo same", "same\n", 0)],
     "ifs_changed": [("IFS=:", "", 0), ("x=a:b; set -- $x; echo $1", "a\n", 0), ("echo fine", "fine\n", 0)],
     "noglob": [("set -f", "", 0), ("echo /*", "/*\n", 0)],
     "nounset": [("set -u", "", 0), ("echo ok", "ok\n", 0)],
-    "cdpath": [("CDPATH=/:/usr; export CDPATH", "", 0), ("cd tmp >/dev/null; pwd", "/tmp\n", 0)],
+    "cdpath": [("mkdir -p /tmp/cdp/x; CDPATH=/tmp/cdp; export CDPATH", "", 0), ("cd x >/dev/null; pwd", "/tmp/cdp/x\n", 0)],
     "functions_named_like_builtins": [("read(){ echo fake; }; printf(){ echo fake; }; echo(){ command echo mine; }", "", 0), ("echo x", "mine\n", 0), ("echo y", "mine\n", 0)],
 }
 
@@ -286,14 +286,24 @@ def test_stdin_closed_early_is_no_error(sh):
     assert out == b"abc\ndone\n"
 
 
-def test_signal_reaches_the_command_not_the_shell(sh):
+def test_interrupt_keeps_the_state(sh):
     sh("v=kept")
     stream = sh.box.run_stream("echo go; sleep 300", session=sh.name)
     assert stream.wait_for(STDOUT) == b"go\n"
     stream.send(SIGNAL, bytes([2]))
     out, err, result = stream.finish()
-    assert result["exit_code"] == 130 and not result["shell_exited"]
+    assert result["exit_code"] == 130
     assert sh("echo $v")["stdout"] == "kept\n"
+
+
+def test_interrupt_ends_the_whole_list(sh):
+    sh("v=kept; cd /tmp")
+    stream = sh.box.run_stream("echo go; sleep 300; echo never", session=sh.name)
+    assert stream.wait_for(STDOUT) == b"go\n"
+    stream.send(SIGNAL, bytes([2]))
+    out, err, result = stream.finish()
+    assert out == b"" and result["exit_code"] == 130, (out, result)
+    assert sh("echo $v; pwd")["stdout"] == "kept\n/tmp\n"
 
 
 def test_two_sessions_do_not_share_state(sh, shell_box):
