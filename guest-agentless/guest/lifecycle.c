@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,12 +52,20 @@ static void sweep_cgroup(struct process *p)
 
 void process_sweep_cgroups(struct server *s)
 {
+    struct leftover *left, *next;
     struct process *p;
 
     TAILQ_FOREACH(p, &s->processes, link)
     {
         if (p->state >= PROCESS_EXITED)
             sweep_cgroup(p);
+    }
+    for (left = TAILQ_FIRST(&s->leftovers); left; left = next) {
+        next = TAILQ_NEXT(left, link);
+        if (cgroup_remove(s->cgroup_fd, left->id) == -EBUSY)
+            continue;
+        TAILQ_REMOVE(&s->leftovers, left, link);
+        free(left);
     }
 }
 

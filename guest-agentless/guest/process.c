@@ -27,6 +27,16 @@ struct process *process_new(struct server *s)
     return p;
 }
 
+static void leave_cgroup(struct server *s, uint64_t id)
+{
+    struct leftover *left = malloc(sizeof(*left));
+
+    if (!left)
+        return;
+    left->id = id;
+    TAILQ_INSERT_TAIL(&s->leftovers, left, link);
+}
+
 void process_free(struct process *p)
 {
     struct server *s = p->server;
@@ -41,8 +51,8 @@ void process_free(struct process *p)
     p->pidfd = fd_close(p->pidfd);
     p->error_fd = fd_close(p->error_fd);
     p->cgroup_fd = fd_close(p->cgroup_fd);
-    if (p->cgroup_left)
-        (void)cgroup_remove(s->cgroup_fd, p->id);
+    if (p->cgroup_left && cgroup_remove(s->cgroup_fd, p->id) == -EBUSY)
+        leave_cgroup(s, p->id);
     free(p->label);
     strv_free(p->argv);
     free(p->recent);

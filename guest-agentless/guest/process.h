@@ -69,6 +69,13 @@ struct process {
 };
 TAILQ_HEAD(process_list, process);
 
+/* A cgroup that outlives its entry: daemons of a forgotten process are still in it. */
+struct leftover {
+    TAILQ_ENTRY(leftover) link;
+    uint64_t id;
+};
+TAILQ_HEAD(leftover_list, leftover);
+
 /* A new entry in the table; NULL when out of memory. */
 struct process *process_new(struct server *s);
 /* Takes it out of the table, closes everything, forgets it. Kills nothing. */
@@ -100,7 +107,7 @@ void process_evict(struct server *s);
 void process_reap(struct process *p);
 /* The error pipe told: starts, or fails and disappears. */
 void process_spawned(struct process *p);
-/* Removes cgroups of exited processes that have become empty. */
+/* Removes cgroups of exited and of forgotten processes that have become empty. */
 void process_sweep_cgroups(struct server *s);
 
 /* Acts on deadlines that are over and returns the next one. */

@@ -9,6 +9,8 @@
 
 #include "base/macros.h"
 
+#define REAP_BATCH 256u
+
 static struct process *process_of(struct server *s, pid_t pid)
 {
     struct process *p;
@@ -47,8 +49,13 @@ static void on_signal(struct source *source, uint32_t events)
     (void)events;
     while (read(r->fd, info, sizeof(info)) > 0)
         ;
-    while (reap_next(r->server))
-        ;
+    for (unsigned i = 0; reap_next(r->server); i++) {
+        if (i < REAP_BATCH)
+            continue;
+        /* A storm of orphans may not keep the host waiting: the rest comes in the next round. */
+        (void)kill(getpid(), SIGCHLD);
+        break;
+    }
     process_sweep_cgroups(r->server);
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 
@@ -28,6 +29,7 @@ int server_init(struct server *s, const struct guest_options *options, bool is_i
                          .thawed = options->thawed_from_start};
     TAILQ_INIT(&s->processes);
     TAILQ_INIT(&s->ready);
+    TAILQ_INIT(&s->leftovers);
     control_init(&s->control);
     (void)sysinfo(&info);
     memory = (uint64_t)info.totalram * info.mem_unit / POOL_SHARE;
@@ -49,6 +51,7 @@ int server_init(struct server *s, const struct guest_options *options, bool is_i
 void server_done(struct server *s)
 {
     struct process *p, *next;
+    struct leftover *left;
 
     process_kill_all(s, SIGKILL);
     for (p = TAILQ_FIRST(&s->processes); p; p = next) {
@@ -58,6 +61,10 @@ void server_done(struct server *s)
             (void)waitpid(p->pid, NULL, 0);
         }
         process_free(p);
+    }
+    while ((left = TAILQ_FIRST(&s->leftovers))) {
+        TAILQ_REMOVE(&s->leftovers, left, link);
+        free(left);
     }
     control_done(s);
     s->cgroup_fd = fd_close(s->cgroup_fd);

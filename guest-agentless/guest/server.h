@@ -21,6 +21,7 @@ struct server {
     struct poller poller;
     struct conn *active; /* weak: the conversation; NULL: none */
     struct process_list processes, ready;
+    struct leftover_list leftovers; /* owned */
     uint64_t last_process_id;
     struct ring_pool pool;
     int cgroup_fd; /* owned: of options.cgroup_dir; -EBADF: none */

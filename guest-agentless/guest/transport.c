@@ -111,16 +111,17 @@ static bool has_vsock_device(void)
 int transport_open(struct transport *t, struct server *s, uint64_t deadline_usec)
 {
     _cleanup_close_ int uevents = uevent_open();
-    bool vsock;
+    bool listening, vsock;
     int fd;
 
     *t = (struct transport){.server = s, .listen_fd = -EBADF};
     t->port.fd = t->vsock.fd = -EBADF;
     t->conns[0] = &t->port;
     t->conns[1] = &t->vsock;
-    vsock = listen_vsock(t) == 0 && has_vsock_device();
+    listening = listen_vsock(t) == 0;
     for (;;) {
         fd = open_port();
+        vsock = listening && has_vsock_device();
         if (fd >= 0 || vsock || clock_now_usec() >= deadline_usec)
             break;
         uevent_wait(uevents, deadline_usec);
