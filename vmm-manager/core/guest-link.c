@@ -1,10 +1,13 @@
 #include "core/guest-link.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/strv.h"
 
 /*
  * Theory of operation. CONNECTING: a timer tries console_connect() with a growing pause. HELLO,
@@ -36,7 +39,34 @@ struct guest_link {
     struct source *timer;    /* owned */
     struct guest_link_callbacks cb;
     void *userdata;
+    uint64_t started_usec;
 };
+
+static void trace(const struct guest_link *link, const char *what)
+{
+    log_sandbox(LOG_LEVEL_DEBUG, link->vm_id, "Console %s after %llu us", what,
+                (unsigned long long)(clock_now_usec() - link->started_usec));
+}
+
+void link_identity_make(struct link_identity *ret, const char *hostname)
+{
+    unsigned char id[16], uuid[16];
+    char hex[33];
+
+    (void)snprintf(ret->hostname, sizeof(ret->hostname), "%s", hostname);
+    for (char *c = ret->hostname; *c; c++) {
+        if (*c == '_') /* fine in a name of ours, not in a host's */
+            *c = '-';
+    }
+    randombytes_buf(id, sizeof(id));
+    hex_encode(id, sizeof(id), ret->machine_id);
+    randombytes_buf(uuid, sizeof(uuid));
+    uuid[6] = (unsigned char)((uuid[6] & 0x0f) | 0x40); /* version 4 */
+    uuid[8] = (unsigned char)((uuid[8] & 0x3f) | 0x80);
+    hex_encode(uuid, sizeof(uuid), hex);
+    (void)snprintf(ret->boot_id, sizeof(ret->boot_id), "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8,
+                   hex + 12, hex + 16, hex + 20);
+}
 
 static void link_break(struct guest_link *link, const struct error *reason)
 {
@@ -56,6 +86,7 @@ static void on_console_broken(struct console *c, const struct error *reason, voi
 static void link_ready(struct guest_link *link)
 {
     link->state = LINK_READY;
+    trace(link, "is ready");
     link->cb.on_ready(link, link->userdata);
 }
 
@@ -84,8 +115,8 @@ static void on_hello(struct console *c, const struct error *err, void *userdata)
         link_break(link, err);
         return;
     }
-    if (link->thaw == LINK_THAW_NEVER ||
-        (link->thaw == LINK_THAW_UNLESS_THAWED && console_get_info(c)->thawed)) {
+    trace(link, "answered the hello");
+    if (link->thaw == LINK_THAW_UNLESS_THAWED && console_get_info(c)->thawed) {
         link_ready(link);
         return;
     }
@@ -116,6 +147,7 @@ static int link_try(struct guest_link *link, struct error *err)
     if (r < 0)
         return error_set(err, -r, "guest '%s': console: %s", link->vm_id, errno_text(-r));
     link->state = LINK_HELLO;
+    trace(link, "is connected");
     r = console_open_consume(link->console, fd, link->deadline_usec, on_hello, link);
     if (r < 0)
         return error_set(err, -r, "guest '%s': hello: %s", link->vm_id, errno_text(-r));
@@ -164,10 +196,10 @@ int guest_link_new(const struct guest_link_options *options, const struct guest_
     link->deadline_usec = options->deadline_usec;
     link->pause_usec = RETRY_FIRST_USEC;
     link->thaw = options->thaw;
-    if (options->identity)
-        link->identity = *options->identity;
+    link->identity = *options->identity;
     link->cb = *cb;
     link->userdata = userdata;
+    link->started_usec = clock_now_usec();
     r = loop_add_timer(link->loop, "guest-link", clock_now_usec(), on_retry, link, &link->timer);
     if (r < 0) {
         free(link);

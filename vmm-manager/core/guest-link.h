@@ -16,6 +16,9 @@ struct link_identity {
     char boot_id[37];
 };
 
+/* A new one, random but for the host name. */
+void link_identity_make(struct link_identity *ret, const char *hostname);
+
 struct guest_link_callbacks {
     void (*on_ready)(struct guest_link *link, void *userdata);
     /* Never got ready, or broke later. Called once, last; guest_link_free() is legal inside. */
@@ -34,7 +37,7 @@ struct guest_link_options {
     const char *vm_id;       /* copied */
     uint64_t deadline_usec;  /* monotonic, for all of it */
     enum link_thaw thaw;
-    const struct link_identity *identity; /* copied; unless LINK_THAW_NEVER */
+    const struct link_identity *identity; /* copied */
 };
 
 /* Callbacks come from the loop, never from inside this call. */

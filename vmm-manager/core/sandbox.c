@@ -1,4 +1,3 @@
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,19 +193,7 @@ void sandbox_vm_spec(const struct sandbox *sb, char disk[static 512], struct vm_
 
 void sandbox_identity(const struct sandbox *sb, struct link_identity *ret)
 {
-    unsigned char id[16], uuid[16];
-    char hex[33];
-
-    (void)snprintf(ret->hostname, sizeof(ret->hostname), "%.63s",
-                   sb->spec.name ? sb->spec.name : sb->id);
-    randombytes_buf(id, sizeof(id));
-    hex_encode(id, sizeof(id), ret->machine_id);
-    randombytes_buf(uuid, sizeof(uuid));
-    uuid[6] = (unsigned char)((uuid[6] & 0x0f) | 0x40); /* version 4 */
-    uuid[8] = (unsigned char)((uuid[8] & 0x3f) | 0x80);
-    hex_encode(uuid, sizeof(uuid), hex);
-    (void)snprintf(ret->boot_id, sizeof(ret->boot_id), "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8,
-                   hex + 12, hex + 16, hex + 20);
+    link_identity_make(ret, sb->spec.name ? sb->spec.name : sb->id);
 }
 
 /* ---- the console ---- */

@@ -10,6 +10,7 @@
 #include "base/strv.h"
 #include "core/guest-fate.h"
 #include "core/template-private.h"
+#include "core/template-warm.h"
 #include "core/timeouts.h"
 #include "erofs/disk.h"
 
@@ -18,7 +19,9 @@
  *
  *   prepare (worker)  a good template on disk ends it here; else a directory and an empty disk
  *   boot (backend)    with its memory in a shared file
- *   hello (loop)      the guest is up; it is not thawed, so it has no identity and runs nothing
+ *   hello (loop)      the guest is up; it gets an identity that nobody keeps, so that the files
+ * this needs are made once and not in every clone warm (loop)       the image's shell runs once,
+ * then the guest is frozen: it serves nothing until a clone is thawed with an identity of its own
  *   save (backend)    device state beside the memory; the VM is gone
  *   seal (worker)     sizes, digests, manifest, sync, rename
  *
@@ -33,8 +36,9 @@ struct template_build {
     char vm_id[24];
     char *dir; /* owned */
     struct backend_vm vm;
-    struct guest_link *link; /* owned */
-    bool ended;              /* no longer interested in the VM's end */
+    struct guest_link *link;    /* owned */
+    struct template_warm *warm; /* owned */
+    bool ended;                 /* no longer interested in the VM's end */
     bool saving;
     struct error err;
     uint64_t started_usec;
@@ -47,6 +51,7 @@ const char *template_build_vm_id(const struct template_build *b)
 
 void template_build_quiesce(struct template_build *b)
 {
+    b->warm = template_warm_free(b->warm);
     b->link = guest_link_free(b->link);
 }
 
@@ -54,7 +59,7 @@ struct template_build *template_build_free(struct template_build *b)
 {
     if (!b)
         return NULL;
-    (void)guest_link_free(b->link);
+    template_build_quiesce(b);
     free(b->dir);
     free(b);
     return NULL;
@@ -91,7 +96,7 @@ static void build_fail(struct template_build *b, const struct error *err)
     b->ended = true;
     error_copy(&b->err, err);
     error_wrap(&b->err, "template of image '%s'", b->resolution.origin.image_name);
-    b->link = guest_link_free(b->link);
+    template_build_quiesce(b);
     r = backend->ops->kill(backend, b->vm_id, on_killed, b);
     if (r < 0) {
         struct error failed = {0};
@@ -211,16 +216,19 @@ static void on_saved(const struct error *err, void *userdata)
 
 /* ---- boot, hello, save ---- */
 
-static void on_link_ready(struct guest_link *link, void *userdata)
+static void on_warm(const struct error *err, void *userdata)
 {
     struct template_build *b = userdata;
     struct backend *backend = b->resolution.slot->backend;
     _cleanup_free_ char *state = string_printf("%s/%s", b->dir, TEMPLATE_STATE);
     int r = -ENOMEM;
 
-    (void)link;
+    if (err) {
+        build_fail(b, err);
+        return;
+    }
     /* Nobody may be connected when it is saved: the clone's console is another socket. */
-    b->link = guest_link_free(b->link);
+    template_build_quiesce(b);
     b->saving = true;
     template_progress(b->template, "save template", 80);
     if (state)
@@ -228,6 +236,17 @@ static void on_link_ready(struct guest_link *link, void *userdata)
                                clock_now_usec() + core_save_timeout_usec(), on_saved, b);
     if (r < 0)
         build_fail_errno(b, r, "save");
+}
+
+static void on_link_ready(struct guest_link *link, void *userdata)
+{
+    struct template_build *b = userdata;
+    struct error err = {0};
+
+    template_progress(b->template, "warm up template", 60);
+    if (template_warm_new(guest_link_console(link), clock_now_usec() + core_warm_timeout_usec(),
+                          on_warm, b, &b->warm, &err) < 0)
+        build_fail(b, &err);
 }
 
 static void on_link_broken(struct guest_link *link, const struct error *reason, void *userdata)
@@ -256,6 +275,7 @@ static void on_booted(const struct backend_vm *vm, const struct error *err, void
     static const struct guest_link_callbacks callbacks = {on_link_ready, on_link_broken};
     struct template_build *b = userdata;
     struct guest_link_options options = {0};
+    struct link_identity identity;
     int r;
 
     if (b->core->closing)
@@ -271,7 +291,9 @@ static void on_booted(const struct backend_vm *vm, const struct error *err, void
     options.vm_id = b->vm_id;
     options.deadline_usec =
         clock_now_usec() + core_boot_timeout_usec(b->core, b->resolution.caps.accelerator);
-    options.thaw = LINK_THAW_NEVER;
+    link_identity_make(&identity, "template");
+    options.thaw = LINK_THAW_ALWAYS;
+    options.identity = &identity;
     r = guest_link_new(&options, &callbacks, b, &b->link);
     if (r < 0)
         build_fail_errno(b, r, "connect");

@@ -12,6 +12,7 @@
 #define ANSWER_USEC (20 * USEC_PER_SEC)
 #define RESTORE_USEC (60 * USEC_PER_SEC)
 #define SAVE_USEC (60 * USEC_PER_SEC)
+#define WARM_USEC (60 * USEC_PER_SEC)
 #define RECONNECT_USEC (10 * USEC_PER_SEC)
 
 uint64_t core_boot_timeout_usec(const struct core *core, const char *accelerator)
@@ -39,6 +40,11 @@ uint64_t core_restore_timeout_usec(void)
 uint64_t core_save_timeout_usec(void)
 {
     return SAVE_USEC;
+}
+
+uint64_t core_warm_timeout_usec(void)
+{
+    return WARM_USEC;
 }
 
 static int on_deadline(struct source *s, uint64_t now_usec, void *userdata)

@@ -10,4 +10,5 @@ uint64_t core_boot_timeout_usec(const struct core *core, const char *accelerator
 uint64_t core_answer_timeout_usec(const struct core *core);
 uint64_t core_restore_timeout_usec(void);
 uint64_t core_save_timeout_usec(void);
+uint64_t core_warm_timeout_usec(void);
 uint64_t core_reconnect_timeout_usec(const struct core *core);
