@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "cli/daemon-start.h"
 
-#define PATH_TEXT_MAX (64u * 1024u)
+#define PATH_TEXT_MAX ((size_t)64 * 1024)
 
 static int append_encoded(struct buf *b, const char *s)
 {

@@ -9,7 +9,7 @@
 /* Requests to the daemon in terms of docs/API.md. All of them block, and start the daemon on
  * demand. */
 
-#define CLIENT_BODY_MAX (64u * 1024u * 1024u)
+#define CLIENT_BODY_MAX ((size_t)64 * 1024 * 1024)
 #define CLIENT_SILENCE_USEC (120 * USEC_PER_SEC)
 /* Building a template or importing an image may say nothing for this long. */
 #define CLIENT_WORK_SILENCE_USEC (1800 * USEC_PER_SEC)

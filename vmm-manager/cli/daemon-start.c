@@ -24,7 +24,7 @@
 #define READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
 #define CONNECT_TIMEOUT_USEC (10 * USEC_PER_SEC)
 #define RETRY_USEC (20 * USEC_PER_MSEC)
-#define LOG_MAX_BYTES (4 * 1024 * 1024)
+#define LOG_MAX_BYTES ((off_t)4 * 1024 * 1024)
 #define LOG_TAIL_BYTES 4096
 
 extern char **environ;

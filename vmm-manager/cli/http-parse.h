@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 /* Decoders of HTTP/1.1 answers. Pure: bytes in, meaning out. Every byte is foreign. */
-#define HTTP_HEAD_MAX (32u * 1024u)
+#define HTTP_HEAD_MAX ((size_t)32 * 1024)
 
 struct http_head {
     int status;

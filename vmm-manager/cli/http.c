@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/strv.h"
 
-#define UPLOAD_BLOCK (64u * 1024u)
+#define UPLOAD_BLOCK ((size_t)64 * 1024)
 #define SEND_TIMEOUT_USEC (60 * USEC_PER_SEC)
 
 void http_init(struct http *h, struct wait *wait)

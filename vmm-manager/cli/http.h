@@ -32,8 +32,8 @@ struct http {
     bool fresh;            /* no request was answered on it yet */
 };
 
-#define HTTP_IN_MAX (192u * 1024u)
-#define HTTP_LINE_MAX (1024u * 1024u)
+#define HTTP_IN_MAX ((size_t)192 * 1024)
+#define HTTP_LINE_MAX ((size_t)1024 * 1024)
 
 struct http_request {
     const char *method;

@@ -12,8 +12,8 @@
 #include "base/fd.h"
 #include "cli/wait.h"
 
-#define IN_MAX (2 * (STREAM_PAYLOAD_MAX + STREAM_HEADER_SIZE))
-#define OUT_MAX (2 * (STREAM_PAYLOAD_MAX + STREAM_HEADER_SIZE))
+#define IN_MAX (2 * ((size_t)STREAM_PAYLOAD_MAX + STREAM_HEADER_SIZE))
+#define OUT_MAX (2 * ((size_t)STREAM_PAYLOAD_MAX + STREAM_HEADER_SIZE))
 #define STDIN_BLOCK 32768u
 #define WINDOW_START 65536u
 /* How long a command may take to end after it was told to. */

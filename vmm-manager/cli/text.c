@@ -102,9 +102,9 @@ void text_age(const char *rfc3339, uint64_t now_wall_usec, char *text, size_t si
     age = MAX(now - (int64_t)timegm(&tm), (int64_t)0);
     if (age < 120)
         (void)snprintf(text, size, "%" PRId64 " s", age);
-    else if (age < 2 * 3600)
+    else if (age < INT64_C(2) * 3600)
         (void)snprintf(text, size, "%" PRId64 " min", age / 60);
-    else if (age < 2 * 86400)
+    else if (age < INT64_C(2) * 86400)
         (void)snprintf(text, size, "%" PRId64 " h", age / 3600);
     else
         (void)snprintf(text, size, "%" PRId64 " d", age / 86400);

@@ -12,7 +12,7 @@
 #define REMOVE_SILENCE_USEC (60 * USEC_PER_SEC)
 /* Beyond the time limit of a run's command: for when this program does not live to remove it. */
 #define RUN_MARGIN_SEC 120
-#define RUN_LIMIT_SEC (7 * 24 * 3600)
+#define RUN_LIMIT_SEC (UINT64_C(7) * 24 * 3600)
 
 static int add_number(json_t *body, const char *key, uint64_t value, struct error *err)
 {

@@ -12,7 +12,7 @@
 #include "cli/terminal.h"
 #include "cli/text.h"
 
-#define TEXT_MAX (1024u * 1024u)
+#define TEXT_MAX ((size_t)1024 * 1024)
 
 static const char *session_name(const struct cli *cli)
 {
@@ -31,7 +31,7 @@ static int join_words(char **words, struct buf *text, struct error *err)
         if (r >= 0)
             r = buf_append_string(text, words[i]);
     }
-    return r < 0 ? error_set(err, EINVAL, "the text is longer than %u bytes", TEXT_MAX) : 0;
+    return r < 0 ? error_set(err, EINVAL, "the text is longer than %zu bytes", TEXT_MAX) : 0;
 }
 
 /* The daemon makes only the default session by itself; a named one is made here on first use. */
