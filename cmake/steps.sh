@@ -128,14 +128,14 @@ install_packages() {
 
 # build_preset PRESET DIR [TARGET...]
 build_preset() {
-    local before after
-    before=$(stat -c %Y "$2/.ninja_log" 2>/dev/null)
     if [[ ! -f $2/build.ninja ]]; then
         cmake --preset "$1" || return
     fi
-    cmake --build "$2" ${3:+--target "${@:3}"} || return
-    after=$(stat -c %Y "$2/.ninja_log" 2>/dev/null)
-    [[ -z $before || $before != "$after" ]] || set_note "up to date"
+    cmake --build "$2" ${3:+--target "${@:3}"} | tee "$note_file.build"
+    local status=${PIPESTATUS[0]}
+    ! grep -q 'no work to do' "$note_file.build" || set_note "up to date"
+    rm -f "$note_file.build"
+    return "$status"
 }
 
 fetch_kernel() {

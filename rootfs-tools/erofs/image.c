@@ -260,7 +260,7 @@ static int settle(const char *path, struct stat *st, struct error *err)
 int store_publish(const char *name, const char *erofs_path, struct image *ret, struct error *err)
 {
     _cleanup_close_ int lock = -EBADF;
-    struct image image = {.created_wall_usec = clock_wall_usec()}, old = {0};
+    struct image image = {.created_wall_usec = clock_wall_usec()};
     struct stat st;
     int r = digest_file(erofs_path, image.sha256, err);
 
@@ -274,19 +274,15 @@ int store_publish(const char *name, const char *erofs_path, struct image *ret, s
         return r;
     (void)snprintf(image.name, sizeof(image.name), "%s", name);
     image.size_bytes = (uint64_t)st.st_size;
-    (void)image_find(name, &old, NULL);
     if (rename(erofs_path, image.path) < 0)
         return error_set(err, errno, "rename '%s' to '%s': %s", erofs_path, image.path,
                          errno_text(errno));
     (void)dir_sync_parent(image.path);
     r = write_record(&image, err);
-    /* What the name pointed to before, or what it does not point to after a failure. */
-    if (r < 0)
+    if (r < 0) {
         (void)drop_blob(image.sha256, NULL);
-    else if (old.sha256[0] && strcmp(old.sha256, image.sha256) != 0)
-        (void)drop_blob(old.sha256, NULL);
-    if (r < 0)
         return r;
+    }
     *ret = image;
     return 0;
 }

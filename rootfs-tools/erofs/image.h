@@ -26,7 +26,8 @@ typedef void (*image_progress_fn)(int percent, const char *what, void *userdata)
 
 /*
  * Makes an image of a directory or a rootfs tar (plain or compressed), deterministically, and names
- * it. The source is only read. Blocks; for workers and tools.
+ * it. The source is only read. A name that was there points to the new image from then on; the old
+ * blob stays, because sandboxes and templates may run from it. Blocks; for workers and tools.
  */
 int image_import(const char *name, const char *source, image_progress_fn progress, void *userdata,
                  struct image *ret, struct error *err);

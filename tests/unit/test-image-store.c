@@ -68,7 +68,7 @@ TEST(name_that_is_imported_again_points_to_the_new_image)
     ASSERT_OK(import("it", tar_path, &second, NULL));
     ASSERT_OK(image_find("it", &found, NULL));
     ASSERT_STREQ(found.sha256, second.sha256);
-    ASSERT_FALSE(file_exists(first.path));
+    ASSERT_TRUE(file_exists(first.path)); /* a sandbox may run from it */
 }
 
 TEST(damaged_record_says_so_and_can_be_removed)
