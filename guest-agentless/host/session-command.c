@@ -170,6 +170,17 @@ static void allow_drain(struct session *s)
     s->drain[1] = s->drain[2] = SESSION_DRAIN_MAX;
 }
 
+/*
+ * As ^C at a prompt: what runs is interrupted and the rest of the text does not run. No shell can be
+ * told to give up a list but by ending; its trap hands the state to the next one. It comes first, so
+ * that the shell has its signal before it sees its child die.
+ */
+void session_command_interrupt(struct session *s)
+{
+    signal_shell(s, session_script_end_signal(s->kind), EXEC_SIGNAL_PROCESS);
+    signal_shell(s, SIGINT, EXEC_SIGNAL_RECENT);
+}
+
 void session_command_force(struct session *s, enum session_force force)
 {
     s->force = force;
@@ -177,7 +188,7 @@ void session_command_force(struct session *s, enum session_force force)
     case SESSION_FORCE_NONE:
         return;
     case SESSION_FORCE_INTERRUPT:
-        signal_shell(s, SIGINT, EXEC_SIGNAL_RECENT);
+        session_command_interrupt(s);
         break;
     case SESSION_FORCE_KILL:
         signal_shell(s, SIGKILL, EXEC_SIGNAL_RECENT);

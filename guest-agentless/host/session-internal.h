@@ -214,6 +214,8 @@ void session_command_fail(struct session *s, const struct error *err);
 /* From the history, the queue or the current one; 0: the current or last one. */
 struct session_command *session_command_find(struct session *s, uint64_t number);
 /* Begins or goes on forcing the end of the current command. */
+/* Ends the command as ^C would; what the shell held goes to its successor. */
+void session_command_interrupt(struct session *s);
 void session_command_force(struct session *s, enum session_force force);
 void session_command_arm(struct session *s);
 int session_command_timer(struct source *source, uint64_t now_usec, void *userdata);

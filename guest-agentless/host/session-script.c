@@ -27,6 +27,7 @@
  * - The loop is not in a function: `declare`, `return`, `$@` keep their meaning at top level.
  * - The text runs by `command eval` as a plain command: a syntax error does not end dash and ash,
  *   and errexit stays in force, which it would not in a condition.
+ * - A blank goes before the text: one that starts with a dash is not an option of `eval`.
  * - A stray `break` or `continue` in the text ends at worst the inner loop; __hearth_next, being
  * its condition, runs next in both cases.
  * - With errexit on, `! true` as the last command must not end the shell although `eval` then
@@ -114,8 +115,8 @@
         "while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "                        \
             "__hearth_ret && " TRUE_COMMAND "; "                                                   \
             "case $__hearth_in in "                                                                \
-                "'') " COMMAND " eval \"$__hearth_text\" " R "<&- " W ">&-;; "                     \
-                "*) " COMMAND " eval \"$__hearth_text\" " R "<&- " W ">&- <\"$__hearth_in\";; "    \
+                "'') " COMMAND " eval \" $__hearth_text\" " R "<&- " W ">&-;; "                     \
+                "*) " COMMAND " eval \" $__hearth_text\" " R "<&- " W ">&- <\"$__hearth_in\";; "    \
             "esac; "                                                                               \
         "done; "                                                                                   \
     "done"

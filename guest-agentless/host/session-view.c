@@ -261,5 +261,9 @@ int session_view_signal(struct session_view *v, int signo)
         session_command_force(s, SESSION_FORCE_KILL);
         return 0;
     }
+    if (signo == SIGINT && s->kind == SESSION_PIPE) {
+        session_command_interrupt(s);
+        return 0;
+    }
     return exec_signal(s->feed->exec, signo, EXEC_SIGNAL_RECENT);
 }
