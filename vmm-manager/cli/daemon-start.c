@@ -41,6 +41,11 @@ int daemon_binary(char *text, size_t size, struct error *err)
     return 0;
 }
 
+static const char *root_hint(int errnum)
+{
+    return (errnum == EACCES || errnum == EPERM) && geteuid() != 0 ? "; run hearth as root" : "";
+}
+
 int daemon_connect_running(struct error *err)
 {
     uint64_t deadline = wait_deadline(CONNECT_TIMEOUT_USEC);
@@ -61,8 +66,8 @@ int daemon_connect_running(struct error *err)
         if (fd == -ENOENT || fd == -ECONNREFUSED)
             return error_set_errno(err, ERR_UNAVAILABLE, -fd, "no daemon listens on '%s'",
                                    paths_socket());
-        return error_set_errno(err, ERR_UNAVAILABLE, -fd, "the daemon's socket '%s': %s",
-                               paths_socket(), errno_text(-fd));
+        return error_set_errno(err, ERR_UNAVAILABLE, -fd, "the daemon's socket '%s': %s%s",
+                               paths_socket(), errno_text(-fd), root_hint(-fd));
     }
 }
 
@@ -262,7 +267,8 @@ static int start_locked(struct wait *w, struct error *err)
         return r;
     r = dir_create(state, 0700, err);
     if (r < 0)
-        return r;
+        return error_set(err, -r, "state directory '%s': %s%s", state, errno_text(-r),
+                         root_hint(-r));
     lock = take_lock(w, lock_path, err);
     if (lock < 0)
         return lock;

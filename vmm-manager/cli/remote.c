@@ -208,19 +208,18 @@ static int recover(struct remote *m, struct stream *s, struct error *err)
 
 static int pump_to_end(struct remote *m, struct stream *s, struct error *err)
 {
-    for (;;) {
-        int r = stream_pump(s, err);
+    int r = stream_pump(s, err);
 
-        if (r < 0)
-            return r;
-        if (r == STREAM_ENDED)
-            return finish(m, s, err);
-        if (r == STREAM_ABANDONED)
-            return 128 + s->last_signal;
+    while (r == STREAM_BROKEN) {
         r = recover(m, s, err);
-        if (r < 0)
-            return r;
+        if (r >= 0)
+            r = stream_pump(s, err);
     }
+    if (r < 0)
+        return r;
+    if (s->write_errno > 0)
+        return error_set(err, s->write_errno, "write: %s", errno_text(s->write_errno));
+    return r == STREAM_ABANDONED ? 128 + s->last_signal : finish(m, s, err);
 }
 
 int remote_run(struct remote *m, const char *path, json_t *body, struct error *err)

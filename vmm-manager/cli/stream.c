@@ -211,6 +211,7 @@ static int pass_output(struct stream *s)
                 return 0;
             }
             if (n < 0) {
+                s->write_errno = n == -EPIPE ? s->write_errno : (int)-n;
                 output_is_gone(s, to);
                 continue;
             }

@@ -48,6 +48,7 @@ struct stream {
     uint64_t command;
     uint64_t seen[3]; /* offset of the next byte of stdout [1] and stderr [2] */
     uint64_t skip[3]; /* bytes to drop: seen before */
+    int write_errno;  /* why our own output could not be written; 0: it could, or EPIPE */
     uint64_t lost;    /* bytes that the guest no longer had when we attached again */
 
     unsigned interrupts;      /* SIGINT received: the second forces, the third leaves */

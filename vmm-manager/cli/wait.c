@@ -47,7 +47,7 @@ int wait_fd(struct wait *w, int fd, short events, uint64_t deadline_usec)
                 return -ETIMEDOUT;
             timeout_msec = (int)MIN((deadline_usec - now) / USEC_PER_MSEC + 1, (uint64_t)3600000);
         }
-        if (w->progress && (timeout_msec < 0 || timeout_msec > TICK_MSEC))
+        if (w->progress && w->progress->terminal && (timeout_msec < 0 || timeout_msec > TICK_MSEC))
             timeout_msec = TICK_MSEC;
         r = poll(fds, 2, timeout_msec);
         if (r < 0 && errno != EINTR)
