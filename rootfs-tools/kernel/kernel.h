@@ -5,10 +5,11 @@
 #include "base/error.h"
 
 /*
- * Guest kernels in the cache, CACHE/kernels/NAME/ with `kernel` (bootable image), `modules/` (files in
- * load order, listed in `modules.list`; may be empty) and `info.json` (name, version, source, sha256).
- * NAME is "distro" (the distribution's cloud kernel, unpacked from its package) or "minimal" (built
- * here from the distribution's kernel source; used by default as soon as it is there).
+ * Guest kernels in the cache, CACHE/kernels/NAME/ with `kernel` (bootable image), `modules/` (files
+ * in load order, listed in `modules.list`; may be empty) and `info.json` (name, version, source,
+ * sha256). NAME is "distro" (the distribution's cloud kernel, unpacked from its package) or
+ * "minimal" (built here from the distribution's kernel source; used by default as soon as it is
+ * there).
  */
 struct kernel {
     char name[32];

@@ -13,12 +13,23 @@ def last_line(text):
     return lines[-1] if lines else ""
 
 
+def why_failed(case, message):
+    """The harness marks the place with `not ok`; elsewhere the last line is the best there is."""
+    lines = (case.findtext("system-out") or "").splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("not ok"):
+            return " ".join(part.strip() for part in lines[number:number + 2])
+    if message and message != "Failed":
+        return message
+    return last_line(case.findtext("system-out")) or message
+
+
 def outcome(case):
     """('passed' | 'failed' | 'skipped', reason) of one test case."""
     for tag in ("failure", "error"):
         found = case.find(tag)
         if found is not None:
-            return "failed", found.get("message") or last_line(case.findtext("system-out"))
+            return "failed", why_failed(case, found.get("message"))
     found = case.find("skipped")
     if found is not None:
         reason = found.get("message") or ""
