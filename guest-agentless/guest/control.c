@@ -254,7 +254,7 @@ static void start_kill(struct server *s)
         process_kill_all(s, SIGKILL);
 }
 
-uint64_t control_run(struct server *s, uint64_t now_usec)
+void control_run(struct server *s, uint64_t now_usec)
 {
     struct control *c = &s->control;
     bool late = c->deadline_usec <= now_usec;
@@ -272,9 +272,12 @@ uint64_t control_run(struct server *s, uint64_t now_usec)
         }
         break;
     case CONTROL_TERM:
-        if (late || all_gone(s))
-            start_kill(s);
-        break;
+        if (!late && !all_gone(s))
+            break;
+        start_kill(s);
+        late = false;
+        /* Nothing may be left to kill, and then no event tells so. */
+        __attribute__((fallthrough));
     case CONTROL_KILL:
         if (late || all_gone(s)) {
             drop_events(s);
@@ -290,7 +293,6 @@ uint64_t control_run(struct server *s, uint64_t now_usec)
         }
         break;
     }
-    return c->deadline_usec;
 }
 
 /* The work is done by control_run(), which every turn of the loop calls. */

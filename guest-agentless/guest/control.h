@@ -53,5 +53,5 @@ void control_power_off(struct server *s, uint32_t channel, uint32_t grace_msec);
 /* Reaps the helper if it has ended; true when it had. */
 bool control_reap(struct server *s);
 
-/* Acts when the deadline is over; returns the next. Also called when a process ended. */
-uint64_t control_run(struct server *s, uint64_t now_usec);
+/* Acts when the deadline is over. Also called when a process ended. */
+void control_run(struct server *s, uint64_t now_usec);

@@ -118,13 +118,12 @@ void process_reap(struct process *p)
     process_evict(s);
 }
 
-uint64_t process_run_timers(struct server *s, uint64_t now_usec)
+void process_run_timers(struct server *s, uint64_t now_usec)
 {
-    uint64_t next = USEC_INFINITY;
     struct process *p;
 
     if (!s->thawed)
-        return next;
+        return;
     TAILQ_FOREACH(p, &s->processes, link)
     {
         if (p->deadline_usec <= now_usec) {
@@ -137,8 +136,18 @@ uint64_t process_run_timers(struct server *s, uint64_t now_usec)
             p->kill_usec = USEC_INFINITY;
             (void)process_signal(p, SIGKILL, HEARTH__V1__SIGNAL__SCOPE__TREE);
         }
-        next = MIN(next, MIN(p->deadline_usec, p->kill_usec));
     }
+}
+
+uint64_t process_next_timer(const struct server *s)
+{
+    uint64_t next = USEC_INFINITY;
+    const struct process *p;
+
+    if (!s->thawed)
+        return next;
+    TAILQ_FOREACH(p, &s->processes, link)
+    next = MIN(next, MIN(p->deadline_usec, p->kill_usec));
     return next;
 }
 

@@ -110,8 +110,10 @@ void process_spawned(struct process *p);
 /* Removes cgroups of exited and of forgotten processes that have become empty. */
 void process_sweep_cgroups(struct server *s);
 
-/* Acts on deadlines that are over and returns the next one. */
-uint64_t process_run_timers(struct server *s, uint64_t now_usec);
+/* Acts on deadlines that are over. */
+void process_run_timers(struct server *s, uint64_t now_usec);
+/* When the next one is due. */
+uint64_t process_next_timer(const struct server *s);
 /* A pause that did not count, from before the freeze to after the thaw. */
 void process_shift_timers(struct server *s, uint64_t by_usec);
 

@@ -84,13 +84,15 @@ void server_conn_lost(struct server *s, struct conn *c)
 
 uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_conns)
 {
-    uint64_t now = clock_now_usec();
-    uint64_t next = process_run_timers(s, now);
+    uint64_t now = clock_now_usec(), next;
 
-    next = MIN(next, control_run(s, now));
-    for (unsigned i = 0; i < n_conns; i++) {
+    process_run_timers(s, now);
+    control_run(s, now);
+    for (unsigned i = 0; i < n_conns; i++)
         conn_turn(conns[i]);
+    /* Only now: the requests of this turn have set deadlines too. */
+    next = MIN(process_next_timer(s), s->control.deadline_usec);
+    for (unsigned i = 0; i < n_conns; i++)
         next = MIN(next, conn_deadline(conns[i]));
-    }
     return next;
 }
