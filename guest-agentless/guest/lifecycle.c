@@ -136,6 +136,8 @@ void process_run_timers(struct server *s, uint64_t now_usec)
             p->kill_usec = USEC_INFINITY;
             (void)process_signal(p, SIGKILL, HEARTH__V1__SIGNAL__SCOPE__TREE);
         }
+        if (p->retells > 0 && p->retell_usec <= now_usec)
+            process_retell(p, now_usec);
     }
 }
 
@@ -147,7 +149,11 @@ uint64_t process_next_timer(const struct server *s)
     if (!s->thawed)
         return next;
     TAILQ_FOREACH(p, &s->processes, link)
-    next = MIN(next, MIN(p->deadline_usec, p->kill_usec));
+    {
+        next = MIN(next, MIN(p->deadline_usec, p->kill_usec));
+        if (p->retells > 0)
+            next = MIN(next, p->retell_usec);
+    }
     return next;
 }
 

@@ -56,6 +56,7 @@ void process_free(struct process *p)
     free(p->label);
     strv_free(p->argv);
     free(p->recent);
+    free(p->told);
     free(p);
 }
 

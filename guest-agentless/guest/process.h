@@ -65,6 +65,10 @@ struct process {
     char **argv;   /* owned, cut */
     pid_t *recent; /* owned: members when a stream >= 3 last got input */
     size_t n_recent;
+    pid_t *told; /* owned: members that the last interrupt of RECENT found */
+    size_t n_told;
+    uint64_t retell_usec; /* when it is said again, to those it has not found yet */
+    unsigned retells;     /* times left */
     struct stream streams[PROCESS_STREAMS];
 };
 TAILQ_HEAD(process_list, process);
@@ -110,6 +114,8 @@ void process_spawned(struct process *p);
 /* Removes cgroups of exited and of forgotten processes that have become empty. */
 void process_sweep_cgroups(struct server *s);
 
+/* Says an interrupt of RECENT again to what came up meanwhile, and plans the next time. */
+void process_retell(struct process *p, uint64_t now_usec);
 /* Acts on deadlines that are over. */
 void process_run_timers(struct server *s, uint64_t now_usec);
 /* When the next one is due. */

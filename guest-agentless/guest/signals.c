@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "guest/cgroup.h"
 #include "guest/event.h"
@@ -12,6 +13,8 @@
 /* Who gets a signal. */
 
 #define TREE_ROUNDS 8u /* a tree that forks while it is being killed is gone through again */
+#define RETELL_FIRST_USEC (20 * USEC_PER_MSEC) /* doubled each time: 0.6 s in all */
+#define RETELLS 5u
 
 static ssize_t members(const struct process *p, pid_t *pids, size_t max)
 {
@@ -31,7 +34,8 @@ static bool in_set(const pid_t *set, size_t n, pid_t pid)
     return false;
 }
 
-void process_snapshot(struct process *p)
+/* Replaces *set by the members of now; when there is no memory for them it stays as it is. */
+static void take_members(const struct process *p, pid_t **set, size_t *n_set)
 {
     pid_t pids[PROCESS_RECENT_MAX];
     ssize_t n = members(p, pids, ARRAY_SIZE(pids));
@@ -44,9 +48,15 @@ void process_snapshot(struct process *p)
         for (ssize_t i = 0; i < n; i++)
             copy[i] = pids[i];
     }
-    free(p->recent);
-    p->recent = copy;
-    p->n_recent = n > 0 ? (size_t)n : 0;
+    free(*set);
+    *set = copy;
+    *n_set = n > 0 ? (size_t)n : 0;
+}
+
+void process_snapshot(struct process *p)
+{
+    take_members(p, &p->recent, &p->n_recent);
+    p->retells = 0;
 }
 
 static int signal_members(struct process *p, int signo, bool recent_only)
@@ -98,6 +108,38 @@ static int signal_foreground(struct process *p, int signo)
     return kill(-group, signo) < 0 ? -errno : 0;
 }
 
+/*
+ * An interrupt must not get lost because the shell was just about to start what it is meant for: it
+ * would then wait for a child that never heard of it. So those that come up within the next moments
+ * are told too, each of them once.
+ */
+static int interrupt_recent(struct process *p)
+{
+    int r = signal_members(p, SIGINT, true);
+
+    if (r < 0)
+        return r;
+    take_members(p, &p->told, &p->n_told);
+    p->retells = RETELLS;
+    p->retell_usec = clock_now_usec() + RETELL_FIRST_USEC;
+    return r;
+}
+
+void process_retell(struct process *p, uint64_t now_usec)
+{
+    pid_t pids[PROCESS_RECENT_MAX];
+    ssize_t n = members(p, pids, ARRAY_SIZE(pids));
+
+    for (ssize_t i = 0; i < n; i++) {
+        if (pids[i] != p->pid && !in_set(p->recent, p->n_recent, pids[i]) &&
+            !in_set(p->told, p->n_told, pids[i]))
+            (void)kill(pids[i], SIGINT);
+    }
+    take_members(p, &p->told, &p->n_told);
+    p->retells--;
+    p->retell_usec = now_usec + (RETELL_FIRST_USEC << (RETELLS - p->retells));
+}
+
 int process_signal(struct process *p, int signo, int scope)
 {
     bool alive = p->state < PROCESS_EXITED;
@@ -116,7 +158,7 @@ int process_signal(struct process *p, int signo, int scope)
     case HEARTH__V1__SIGNAL__SCOPE__TREE:
         return signal_tree(p, signo);
     case HEARTH__V1__SIGNAL__SCOPE__RECENT:
-        r = signal_members(p, signo, true);
+        r = signo == SIGINT ? interrupt_recent(p) : signal_members(p, signo, true);
         return r < 0 ? r : 0;
     case HEARTH__V1__SIGNAL__SCOPE__FOREGROUND:
         return signal_foreground(p, signo);
