@@ -116,7 +116,7 @@ install_packages() {
         echo "missing: ${missing[*]}"
         # A source of the machine that does not answer must not stop us if the rest is enough.
         apt-get update -q || echo "apt-get update failed for some sources, ignoring"
-        apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confdef \
+        apt-get install -q -y --no-install-recommends --no-remove -o Dpkg::Options::=--force-confdef \
             -o Dpkg::Options::=--force-confold "${missing[@]}" || return
         set_note "${#missing[@]} installed"
     fi

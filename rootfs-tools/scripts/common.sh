@@ -32,14 +32,21 @@ wanted_packages() {
     done | sort -u
 }
 
-# missing_packages GROUP...: those that are not installed.
+# missing_packages GROUP...: those that are not installed, nor the one that does instead.
 missing_packages() {
     local wanted
     mapfile -t wanted < <(wanted_packages "$@")
     # shellcheck disable=SC2016
-    comm -23 <(printf '%s\n' "${wanted[@]}") \
-        <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
-            sed -n 's/^installed //p' | sort -u)
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]%|*}" "${wanted[@]#*|}" 2>/dev/null |
+        awk -v wanted="${wanted[*]}" '
+            $1 == "installed" { installed[$2] = 1 }
+            END {
+                n = split(wanted, list, " ")
+                for (i = 1; i <= n; i++) {
+                    split(list[i], one, "|")
+                    if (!(one[1] in installed) && !(one[2] in installed)) print one[1]
+                }
+            }'
 }
 
 need_packages() {
