@@ -117,7 +117,7 @@ static void become_user(struct spawn *sp, struct user *user)
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_USER, -r, "%s", err.text);
     users_done(&users);
     if (sp->tty)
-        (void)fchown(STDIN_FILENO, user->uid, (gid_t)-1);
+        (void)!fchown(STDIN_FILENO, user->uid, (gid_t)-1);
     /* Without rights to change (tests as an ordinary user) only one's own identity will do. */
     if (geteuid() != 0 && user->uid == geteuid())
         return;
