@@ -5,7 +5,7 @@ command -v dpkg >/dev/null || { echo "${0##*/}: needs Debian: there is no dpkg h
 # shellcheck source=../rootfs-tools/scripts/common.sh
 . rootfs-tools/scripts/common.sh
 
-log=${TMPDIR:-/tmp}/hearth-$script.log
+log=$PWD/build/$script.log
 step_names=()
 step_times=()
 step_notes=()
