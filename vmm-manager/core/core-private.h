@@ -5,8 +5,10 @@
 #include <stdint.h>
 
 #include "base/loop.h"
+#include "base/uring.h"
 #include "base/worker.h"
 #include "core/core.h"
+#include "core/initramfs-cache.h"
 #include "core/store.h"
 
 /*
@@ -37,6 +39,7 @@ struct core {
     struct loop *loop;          /* ref */
     struct workers *vm_workers; /* owned: calls of backends */
     struct workers *io_workers; /* owned: files, mkfs, probes */
+    struct uring *uring;        /* owned; NULL where the kernel has no io_uring */
     struct store *store;        /* owned */
     int lock_fd;                /* owned: who owns the state directory */
     char *state_dir;            /* owned */
@@ -46,6 +49,8 @@ struct core {
     uint32_t max_sandboxes;
     uint32_t min_free_mib;
     uint64_t answer_timeout_usec;
+
+    struct initramfs_cache initramfs;
 
     struct backend_slot slots[CORE_BACKENDS_MAX];
     size_t n_slots;

@@ -22,6 +22,7 @@
 #define VM_WORKERS 8u
 #define IO_WORKERS 4u
 #define WORKER_QUEUE_MAX 4096u
+#define URING_ENTRIES 256u
 
 /* ---- the state directory ---- */
 
@@ -203,6 +204,7 @@ int core_new(struct loop *loop, const struct core_options *options, struct core 
         return error_set(err, ENOMEM, "out of memory");
     core->loop = loop;
     core->lock_fd = -EBADF;
+    initramfs_cache_init(&core->initramfs);
     core->max_sandboxes = options->max_sandboxes ? options->max_sandboxes : CORE_SANDBOXES_DEFAULT;
     core->max_sandboxes = MIN(core->max_sandboxes, CORE_SANDBOXES_MAX);
     core->min_free_mib = options->min_free_mib ? options->min_free_mib : CORE_MIN_FREE_MIB;
@@ -215,6 +217,8 @@ int core_new(struct loop *loop, const struct core_options *options, struct core 
         r = workers_new(loop, "hearth-io", IO_WORKERS, WORKER_QUEUE_MAX, &core->io_workers);
     if (r < 0)
         (void)error_set(err, -r, "core: %s", errno_text(-r));
+    if (r >= 0 && uring_new(loop, URING_ENTRIES, &core->uring) < 0)
+        log_info("There is no io_uring here; copies run on workers");
     if (r >= 0)
         r = open_state(core, options->state_dir, err);
     if (r >= 0)
@@ -237,6 +241,7 @@ struct core *core_free(struct core *core)
         return NULL;
     core->closing = true;
     core->queue_wake = source_free(core->queue_wake);
+    core->uring = uring_free(core->uring);
     core->io_workers = workers_free(core->io_workers);
     core->vm_workers = workers_free(core->vm_workers);
     for (unsigned i = 0; i < 2; i++) /* what the first round posts comes with the second */
@@ -249,6 +254,7 @@ struct core *core_free(struct core *core)
         core->slots[i].backend = core->slots[i].backend->ops->free(core->slots[i].backend);
         pthread_mutex_destroy(&core->slots[i].probe_lock);
     }
+    initramfs_cache_done(&core->initramfs);
     core->store = store_close(core->store);
     core->lock_fd = fd_close(core->lock_fd);
     free(core->sandboxes);

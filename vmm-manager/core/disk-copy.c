@@ -3,13 +3,20 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/strv.h"
 #include "core/core-private.h"
+#include "core/extent-copy.h"
 #include "erofs/disk.h"
 
+/*
+ * A copy runs on io_uring, from the loop; where there is none it is a worker's job, as the making
+ * of an empty disk (which runs a tool) always is.
+ */
 struct disk_copy {
-    struct core *core; /* weak, not for the worker */
-    char *from, *to;   /* owned; from may be NULL */
+    struct core *core;           /* weak, not for the worker */
+    struct extent_copy *extents; /* owned; NULL: on a worker */
+    char *from, *to;             /* owned; from may be NULL */
     uint32_t disk_mib;
     backend_done_fn done;
     void *userdata;
@@ -20,6 +27,7 @@ struct disk_copy *disk_copy_free(struct disk_copy *copy)
 {
     if (!copy)
         return NULL;
+    (void)extent_copy_free(copy->extents);
     free(copy->from);
     free(copy->to);
     free(copy);
@@ -44,6 +52,13 @@ static void copy_done(void *userdata, int cancelled)
         copy->done(copy->err.errnum ? &copy->err : NULL, copy->userdata);
 }
 
+static void on_extents(const struct error *err, void *userdata)
+{
+    struct disk_copy *copy = userdata;
+
+    copy->done(err, copy->userdata);
+}
+
 int disk_copy_start(struct core *core, const char *from, const char *to, uint32_t disk_mib,
                     backend_done_fn done, void *userdata, struct disk_copy **ret)
 {
@@ -56,6 +71,16 @@ int disk_copy_start(struct core *core, const char *from, const char *to, uint32_
     copy->disk_mib = disk_mib;
     copy->done = done;
     copy->userdata = userdata;
+    if (from && core->uring) {
+        r = extent_copy_start(core->loop, core->uring, from, to, on_extents, copy, &copy->extents,
+                              &copy->err);
+        if (r >= 0) {
+            *ret = copy;
+            return 0;
+        }
+        log_debug("%s; trying it on a worker", copy->err.text);
+        error_clear(&copy->err);
+    }
     r = string_set(&copy->from, from);
     if (r >= 0)
         r = string_set(&copy->to, to);

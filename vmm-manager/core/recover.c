@@ -160,7 +160,7 @@ static void adopt(struct sandbox *sb)
                     err.text);
     sb->state = SANDBOX_RUNNING;
     sb->adopting = true;
-    sb->reconnecting = true; /* a break now is final */
+    sb->reconnecting = true; /* and reconnect_until_usec is over: a break now is final */
     sb->core->recovery->left++;
     sandbox_vm_spec(sb, disk, &spec);
     sb->pending++;

@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/strv.h"
-#include "initramfs/initramfs.h"
 
 struct resolve_job {
     struct core *core;        /* weak; the worker reads only what never changes in it */
@@ -109,8 +108,8 @@ static int fill_kernel(struct resolve_job *job, struct origin *o)
     r = kernel_find(NULL, &kernel, &job->err);
     if (r < 0)
         return r;
-    r = initramfs_make(&kernel, job->core->init_path, job->result.initramfs, o->initramfs_sha256,
-                       &job->err);
+    r = initramfs_cache_get(&job->core->initramfs, &kernel, job->core->init_path,
+                            job->result.initramfs, o->initramfs_sha256, &job->err);
     if (r < 0)
         return r;
     (void)snprintf(job->result.kernel, sizeof(job->result.kernel), "%s", kernel.path);

@@ -57,10 +57,13 @@ struct sandbox {
     /* Calls under way that cannot be taken back; teardown waits until none is left. */
     unsigned pending;
 
-    struct guest_link *link;   /* owned; NULL before and after */
-    bool adopting;             /* after a daemon restart, until the guest answers; see recover.c */
-    bool reconnecting;         /* a break of the console now is final */
-    uint64_t reconnected_usec; /* monotonic, of the last reconnection */
+    struct guest_link *link; /* owned; NULL before and after */
+    bool adopting;           /* after a daemon restart, until the guest answers; see recover.c */
+    bool reconnecting;       /* its console broke and is looked for again */
+    uint64_t reconnect_until_usec; /* monotonic; when a break is final */
+    uint64_t reconnected_usec;     /* monotonic, of the last reconnection */
+    struct source *retry;      /* owned: the next try, or the end of the wait for the VM's end */
+    struct error break_reason; /* of the last break */
 
     struct creation *creation;        /* owned, until on_done */
     struct sandbox_session *sessions; /* owned list */

@@ -12,6 +12,7 @@
 #include "core/timeouts.h"
 
 #define RECONNECT_QUIET_USEC (60 * USEC_PER_SEC) /* two breaks within this are one too many */
+#define RECONNECT_PAUSE_USEC (200 * USEC_PER_MSEC)
 
 /* ---- making and finding ---- */
 
@@ -47,6 +48,7 @@ void sandbox_quiesce(struct sandbox *sb)
     sb->link = guest_link_free(sb->link);
     sb->deadline = source_free(sb->deadline);
     sb->lifetime = source_free(sb->lifetime);
+    sb->retry = source_free(sb->retry);
 }
 
 struct sandbox *sandbox_free(struct sandbox *sb)
@@ -242,37 +244,59 @@ static int reconnect(struct sandbox *sb)
         .loop = sb->core->loop,
         .backend = sb->slot->backend,
         .vm_id = sb->id,
-        .deadline_usec = clock_now_usec() + core_reconnect_timeout_usec(sb->core),
+        .deadline_usec = sb->reconnect_until_usec,
         .thaw = LINK_THAW_UNLESS_THAWED,
     };
     struct link_identity identity;
 
     sandbox_identity(sb, &identity);
     options.identity = &identity;
-    sb->reconnecting = true;
     return guest_link_new(&options, &callbacks, sb, &sb->link);
 }
 
+static int on_retry(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct sandbox *sb = userdata;
+
+    (void)s;
+    sb->retry = source_free(sb->retry);
+    if (sb->state != SANDBOX_RUNNING)
+        return 0;
+    if (now_usec < sb->reconnect_until_usec && reconnect(sb) >= 0)
+        return 0;
+    sb->reconnecting = false;
+    error_wrap(&sb->break_reason, "sandbox '%s'", sb->id);
+    return sandbox_event(sb, EVENT_FAILED, &sb->break_reason);
+}
+
 /*
- * A guest that breaks the protocol is not asked again. Any other break gets one new connection: the
- * VMM may have dropped the socket; if it is the VMM that is gone, its backend tells us meanwhile.
+ * A guest that breaks the protocol is not asked again. After any other break the console is looked
+ * for again for a while: the VMM may have dropped the socket. If it is the VMM that ends, its
+ * sockets go before the process does; the pauses let its backend tell us first, with the true
+ * reason.
  */
 void sandbox_console_broken(struct guest_link *link, const struct error *reason, void *userdata)
 {
     struct sandbox *sb = userdata;
     struct error why = *reason;
-    bool again;
+    uint64_t now = clock_now_usec();
 
     (void)link;
-    again = !sb->reconnecting && why.code != ERR_GUEST_PROTOCOL &&
-            (sb->reconnected_usec == 0 ||
-             clock_now_usec() - sb->reconnected_usec > RECONNECT_QUIET_USEC);
-    log_sandbox(LOG_LEVEL_WARNING, sb->id, "Console broke%s: %s", again ? ", connecting again" : "",
-                why.text);
+    log_sandbox(LOG_LEVEL_WARNING, sb->id, "Console broke: %s", why.text);
     sandbox_drop_console(sb, &why);
     if (sb->state != SANDBOX_RUNNING)
         return;
-    if (again && reconnect(sb) >= 0)
+    if (!sb->reconnecting) {
+        bool again = sb->reconnected_usec == 0 || now - sb->reconnected_usec > RECONNECT_QUIET_USEC;
+
+        sb->reconnect_until_usec = again ? now + core_reconnect_timeout_usec(sb->core) : now;
+    }
+    sb->reconnecting = true;
+    error_copy(&sb->break_reason, &why);
+    sb->retry = source_free(sb->retry);
+    if (why.code != ERR_GUEST_PROTOCOL &&
+        loop_add_timer(sb->core->loop, "console-retry", now + RECONNECT_PAUSE_USEC, on_retry, sb,
+                       &sb->retry) >= 0)
         return;
     sb->reconnecting = false;
     error_wrap(&why, "sandbox '%s'", sb->id);
