@@ -74,7 +74,10 @@ struct backend_ops {
     int (*kill)(struct backend *b, const char *id, backend_done_fn done, void *userdata);
     /* After a daemon restart: -ESRCH through err when it no longer runs. */
     int (*adopt)(struct backend *b, const struct vm_spec *spec, backend_vm_fn done, void *userdata);
-    /* Ids of all VMs of this state directory that live, adopted or not; a strv, owned by the caller. */
+    /*
+     * Ids of all VMs of this state directory that live, adopted or not; a strv (NULL: none),
+     * owned by the caller.
+     */
     int (*list)(struct backend *b, char ***ret_ids, struct error *err);
     /* A connected non-blocking console descriptor, or a negative errno; never blocks. */
     int (*console_connect)(struct backend *b, const char *id, struct error *err);

@@ -1,5 +1,6 @@
 #include "backend/qemu/qemu-driver.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <libvirt/libvirt-qemu.h>
 #include <libvirt/virterror.h>
@@ -15,8 +16,13 @@
 #include <unistd.h>
 
 #include "backend/qemu/qemu-root.h"
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/spawn.h"
 #include "base/strv.h"
+
+/* For QEMU to print its version. */
+#define VERSION_USEC (10 * USEC_PER_SEC)
 
 struct driver {
     char *root;                /* owned */
@@ -189,16 +195,71 @@ static int look(struct driver_info *info, struct error *err)
     return find_emulator(info->machine->emulator, info->emulator, sizeof(info->emulator), err);
 }
 
-static int ask_versions(virConnectPtr conn, struct driver_info *info, struct error *err)
+/*
+ * "QEMU emulator version 7.2.22 (Debian …)". libvirt knows it too, but would look at every emulator
+ * of the host to tell.
+ */
+static int ask_versions(struct driver_info *info, struct error *err)
 {
+    const char *argv[] = {info->emulator, "--version", NULL};
+    struct spawn_options options = {
+        .argv = argv, .stdin_fd = -EBADF, .stdout_fd = -EBADF, .stderr_fd = -EBADF};
+    static const char mark[] = "version ";
+    _cleanup_buf_ struct buf output;
     unsigned long lib = 0;
+    const char *text;
+    int r;
 
-    if (virConnectGetVersion(conn, &info->qemu) < 0 || virGetVersion(&lib, NULL, NULL) < 0)
-        return driver_error(err, "ask for the version of", info->emulator);
-    (void)snprintf(info->version, sizeof(info->version), "QEMU %lu.%lu.%lu, libvirt %lu.%lu.%lu",
-                   info->qemu / 1000000, info->qemu / 1000 % 1000, info->qemu % 1000, lib / 1000000,
-                   lib / 1000 % 1000, lib % 1000);
+    buf_init(&output, 4096);
+    r = spawn_run(&options, VERSION_USEC, &output, err);
+    if (r < 0)
+        return r;
+    if (virGetVersion(&lib, NULL, NULL) < 0)
+        return driver_error(err, "ask for the version of", "libvirt");
+    text = strstr(buf_string(&output), mark);
+    text = text ? text + sizeof(mark) - 1 : "of unknown version";
+    (void)snprintf(info->version, sizeof(info->version), "QEMU %.*s, libvirt %lu.%lu.%lu",
+                   (int)strcspn(text, " (\n"), text, lib / 1000000, lib / 1000 % 1000, lib % 1000);
     return 0;
+}
+
+/*
+ * libvirt throws its cache of capabilities away when the host's CPUID data changed, and compares
+ * more of it than is equal on all cores (leaf 0x1f names the core): opened on another core than the
+ * last time, it would ask QEMU again, which takes seconds. So it is always opened on the same core.
+ */
+static bool pin_thread(cpu_set_t *ret_old, cpu_set_t *ret_one)
+{
+    int cpu = 0;
+
+    if (sched_getaffinity(0, sizeof(*ret_old), ret_old) < 0)
+        return false;
+    while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, ret_old))
+        cpu++;
+    CPU_ZERO(ret_one);
+    if (cpu < CPU_SETSIZE)
+        CPU_SET(cpu, ret_one);
+    return sched_setaffinity(0, sizeof(*ret_one), ret_one) == 0;
+}
+
+/* This thread and those that libvirt made meanwhile, which inherited it. */
+static void unpin_threads(const cpu_set_t *old, const cpu_set_t *one)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *e;
+
+    (void)sched_setaffinity(0, sizeof(*old), old);
+    while (dir && (e = readdir(dir)) != NULL) {
+        cpu_set_t now;
+        uint64_t tid;
+
+        if (parse_u64(e->d_name, 1, INT32_MAX, &tid) < 0 ||
+            sched_getaffinity((pid_t)tid, sizeof(now), &now) < 0 || !CPU_EQUAL(&now, one))
+            continue;
+        (void)sched_setaffinity((pid_t)tid, sizeof(*old), old);
+    }
+    if (dir)
+        (void)closedir(dir);
 }
 
 static int connect_driver(struct driver *d, struct driver_info *info, virConnectPtr *ret,
@@ -206,11 +267,16 @@ static int connect_driver(struct driver *d, struct driver_info *info, virConnect
 {
     _cleanup_free_ char *uri = string_printf("qemu:///embed?root=%s", d->root);
     virConnectPtr conn;
+    cpu_set_t old, one;
+    bool pinned;
     int r;
 
     if (!uri)
         return error_set(err, ENOMEM, "out of memory");
+    pinned = pin_thread(&old, &one);
     conn = virConnectOpen(uri);
+    if (pinned)
+        unpin_threads(&old, &one);
     if (!conn) {
         r = driver_error(err, "open libvirt's QEMU driver in", d->root);
         if (!getpwnam("libvirt-qemu"))
@@ -221,7 +287,7 @@ static int connect_driver(struct driver *d, struct driver_info *info, virConnect
     }
     r = pin_type(conn, info, err);
     if (r >= 0)
-        r = ask_versions(conn, info, err);
+        r = ask_versions(info, err);
     if (r >= 0) {
         d->event_id = virConnectDomainQemuMonitorEventRegister(conn, NULL, "MIGRATION",
                                                                on_migration, d, NULL, 0);

@@ -22,7 +22,6 @@ struct driver_info {
     char emulator[256]; /* absolute path */
     char type[64];      /* pinned machine type */
     char version[128];  /* "QEMU 7.2.22, libvirt 9.0.0" */
-    unsigned long qemu; /* version as libvirt counts: major * 1000000 + minor * 1000 + micro */
 };
 
 /* Cheap; nothing is opened yet. */

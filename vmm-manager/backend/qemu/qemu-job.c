@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/pidfd.h>
@@ -9,6 +10,8 @@
 
 /* After the deadline libvirt gets this long to notice that its QEMU was killed. */
 #define GRACE_USEC (2 * USEC_PER_SEC)
+/* A QEMU that dies closes its monitor a moment before it is gone. */
+#define ENDED_MSEC 200
 
 /*
  * One verb on its way through a worker. The loop owns it; the worker sees `driver`, `request` and
@@ -74,6 +77,15 @@ static void on_early(void *userdata)
         (void)error_fill(&job->err, r, "watch QEMU of '%s'", job->vm->id);
 }
 
+/* Whether the VM's process is gone, or goes right now. */
+static bool has_ended(const struct job *job)
+{
+    _cleanup_close_ int fd = root_open_vm(driver_root(job->driver), job->request.id, NULL);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return fd < 0 || poll(&p, 1, ENDED_MSEC) > 0;
+}
+
 /*
  * libvirt answers a resume some 20 ms after the guest runs, because QEMU and the guest are busy
  * with each other then. Nobody waits for that: a failure ends the VM as if it had ended by itself.
@@ -85,7 +97,8 @@ static void run_start(struct job *job)
     if (verb_start(job->driver, q, &job->result, &job->pidfd, &job->err) < 0 || !q->state_file)
         return;
     (void)loop_post(job->vm->b->loop, on_early, job);
-    (void)verb_resume(job->driver, q->id, &job->late_err);
+    if (verb_resume(job->driver, q->id, &job->late_err) < 0 && has_ended(job))
+        error_clear(&job->late_err); /* no failure of its own: the loop tells of the end */
 }
 
 static void job_run(void *userdata)
@@ -137,9 +150,9 @@ static void take_result(struct job *job)
         if (r >= 0 && vm->kills)
             (void)error_set(&job->err, ECANCELED, "'%s' was given up", vm->id);
     }
-    if (job->late_err.errnum && !job->on_vm)
+    if (job->late_err.errnum && !job->on_vm && !vm->died)
         (void)snprintf(vm->reason, sizeof(vm->reason), "%.255s", job->late_err.text);
-    else if (job->late_err.errnum && !job->err.errnum)
+    else if (job->late_err.errnum && job->on_vm && !job->err.errnum)
         error_copy(&job->err, &job->late_err);
 }
 

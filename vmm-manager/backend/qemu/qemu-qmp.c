@@ -15,16 +15,19 @@ static void json_cleanup(json_t **j)
     json_decref(*j);
 }
 
-/* What QEMU answered: {"return": …} or {"error": {"desc": …}}. */
-static int read_reply(virDomainPtr dom, const char *text, json_t **ret_reply, struct error *err)
+/*
+ * What QEMU answered: {"return": …} or {"error": {"desc": …}}. The name comes as text because
+ * asking libvirt for it makes it forget the error of the call before.
+ */
+static int read_reply(const char *id, const char *text, json_t **ret_reply, struct error *err)
 {
     _cleanup_(json_cleanup) json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
     const char *desc = json_string_value(json_object_get(json_object_get(json, "error"), "desc"));
     json_t *value = json_object_get(json, "return");
 
     if (!value)
-        return error_set_code(err, ERR_BACKEND_FAILED, "QEMU of '%s' refused: %s",
-                              virDomainGetName(dom), desc ? desc : "no reason given");
+        return error_set_code(err, ERR_BACKEND_FAILED, "QEMU of '%s' refused: %s", id,
+                              desc ? desc : "no reason given");
     if (ret_reply)
         *ret_reply = json_incref(value);
     return 0;
@@ -32,11 +35,12 @@ static int read_reply(virDomainPtr dom, const char *text, json_t **ret_reply, st
 
 int qmp_command(virDomainPtr dom, const char *command, json_t **ret_reply, struct error *err)
 {
+    const char *id = virDomainGetName(dom);
     _cleanup_free_ char *text = NULL;
 
     if (virDomainQemuMonitorCommand(dom, command, &text, 0) < 0)
-        return driver_error(err, "command QEMU of", virDomainGetName(dom));
-    return read_reply(dom, text, ret_reply, err);
+        return driver_error(err, "command QEMU of", id);
+    return read_reply(id, text, ret_reply, err);
 }
 
 /*
@@ -45,6 +49,7 @@ int qmp_command(virDomainPtr dom, const char *command, json_t **ret_reply, struc
  */
 static int send_fd(virDomainPtr dom, int fd, struct error *err)
 {
+    const char *id = virDomainGetName(dom);
     _cleanup_free_ char *text = NULL;
     unsigned int n_out = 0;
     int *out = NULL, r;
@@ -56,8 +61,8 @@ static int send_fd(virDomainPtr dom, int fd, struct error *err)
         (void)fd_close(out[i]);
     free(out);
     if (r < 0)
-        return driver_error(err, "pass the state file to QEMU of", virDomainGetName(dom));
-    return read_reply(dom, text, NULL, err);
+        return driver_error(err, "pass the state file to QEMU of", id);
+    return read_reply(id, text, NULL, err);
 }
 
 /* The truth when no event came; -EINPROGRESS while it goes on. */

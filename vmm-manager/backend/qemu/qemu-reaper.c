@@ -16,7 +16,6 @@
 #include "backend/qemu/qemu-root.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/file.h"
 #include "base/strv.h"
 
 #define TICKETS_MAX 64
@@ -47,30 +46,15 @@ struct reaper {
     size_t n_dead;
 };
 
-/* Only if it is our child, and QEMU: libvirt's pid file may be of a process of long ago. */
-static void reap_pid(pid_t pid)
-{
-    char path[64];
-    _cleanup_free_ char *comm = NULL;
-    size_t size;
-
-    if (pid <= 1)
-        return;
-    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    if (file_read(path, 64, &comm, &size, NULL) < 0 || !string_starts_with(comm, "qemu-system"))
-        return;
-    (void)waitpid(pid, NULL, WNOHANG);
-}
-
 /* Is it a dead QEMU that is our child? Its stat line: pid (comm) state ppid … */
-static bool is_dead_qemu(const char *pid)
+static bool is_dead_qemu(pid_t pid)
 {
     char path[64], data[256], state;
     const char *comm, *end;
     int parent;
     ssize_t n;
 
-    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -92,28 +76,35 @@ static bool is_dead_qemu(const char *pid)
  */
 static void reap_probes(struct reaper *r)
 {
+    _cleanup_close_ int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     pid_t dead[DEAD_MAX];
     size_t n_dead = 0;
-    DIR *dir = opendir("/proc");
-    struct dirent *e;
+    _Alignas(struct dirent64) char data[4096];
+    ssize_t n = 0;
 
-    while (dir && n_dead < DEAD_MAX && (e = readdir(dir)) != NULL) {
-        uint64_t pid;
+    while (fd >= 0 && (n = getdents64(fd, data, sizeof(data))) > 0) {
+        const struct dirent64 *e;
 
-        if (parse_u64(e->d_name, 2, INT32_MAX, &pid) < 0 || !is_dead_qemu(e->d_name))
-            continue;
-        for (size_t i = 0; i < r->n_dead; i++)
-            if (r->dead[i] == (pid_t)pid)
-                (void)waitpid((pid_t)pid, NULL, WNOHANG);
-        dead[n_dead++] = (pid_t)pid;
+        for (ssize_t at = 0; at < n && n_dead < DEAD_MAX; at += e->d_reclen) {
+            uint64_t pid;
+
+            e = (const struct dirent64 *)(const void *)(data + at);
+            if (parse_u64(e->d_name, 2, INT32_MAX, &pid) < 0 || !is_dead_qemu((pid_t)pid))
+                continue;
+            for (size_t i = 0; i < r->n_dead; i++)
+                if (r->dead[i] == (pid_t)pid)
+                    (void)waitpid((pid_t)pid, NULL, WNOHANG);
+            dead[n_dead++] = (pid_t)pid;
+        }
     }
-    if (dir)
-        (void)closedir(dir);
     memcpy(r->dead, dead, n_dead * sizeof(*dead));
     r->n_dead = n_dead;
 }
 
-/* One look, without the lock. */
+/*
+ * One look, without the lock. No memory is allocated: libvirt forks all the time meanwhile, and the
+ * address sanitizer's allocator does not survive that in the child.
+ */
 static void look(struct reaper *r, const struct ticket *tickets)
 {
     uint64_t now = clock_now_usec();
@@ -122,10 +113,15 @@ static void look(struct reaper *r, const struct ticket *tickets)
     for (size_t i = 0; i < TICKETS_MAX; i++) {
         if (!tickets[i].used)
             continue;
-        if (*tickets[i].id)
-            reap_pid(root_read_pid(r->root, tickets[i].id));
-        else
+        if (*tickets[i].id) {
+            pid_t pid = root_read_pid(r->root, tickets[i].id);
+
+            /* The pid file may be of a process of long ago. */
+            if (pid > 1 && is_dead_qemu(pid))
+                (void)waitpid(pid, NULL, WNOHANG);
+        } else {
             probing = true;
+        }
     }
     if (now - r->looked_usec >= (probing ? PROBING_USEC : PROBES_USEC)) {
         r->looked_usec = now;

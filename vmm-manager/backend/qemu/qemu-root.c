@@ -18,6 +18,7 @@
 #include "base/strv.h"
 
 #define SWEEP_AGE_SEC 5
+#define LOG_MAX_BYTES (1024u * 1024u)
 
 /*
  * No daemon of libvirt's runs: the driver must not look for one (stdio_handler), label or chown
@@ -131,15 +132,19 @@ int root_prepare(const char *root, struct error *err)
 
 pid_t root_read_pid(const char *root, const char *id)
 {
-    _cleanup_free_ char *path = string_printf("%s/run/qemu/%s.pid", root, id);
-    _cleanup_free_ char *text = NULL;
+    char path[512], text[32];
     uint64_t pid;
-    size_t size;
+    ssize_t n;
 
-    if (!path)
-        return -ENOMEM;
-    if (file_read(path, 32, &text, &size, NULL) < 0)
+    if ((size_t)snprintf(path, sizeof(path), "%s/run/qemu/%s.pid", root, id) >= sizeof(path))
+        return -ENAMETOOLONG;
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
         return -ESRCH;
+    n = fd_read_full(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return -ESRCH;
+    text[n] = '\0';
     text[strcspn(text, "\n")] = '\0';
     if (parse_u64(text, 2, INT32_MAX, &pid) < 0)
         return -ESRCH;
@@ -240,6 +245,30 @@ int root_list(const char *root, char ***ret, struct error *err)
     }
     *ret = TAKE_PTR(ids);
     return 0;
+}
+
+int root_last_words(const char *root, const char *id, char *text, size_t size)
+{
+    static const char mark[] = " qemu-system-";
+    _cleanup_free_ char *path = string_printf("%s/log/qemu/%s.log", root, id);
+    _cleanup_free_ char *log = NULL;
+    const char *found = NULL;
+    size_t n = 0;
+
+    if (!path)
+        return -ENOMEM;
+    if (file_read(path, LOG_MAX_BYTES, &log, NULL, NULL) < 0)
+        return -ENOENT;
+    /* "TIME qemu-system-ARCH: complaint"; the command line has the program's whole path. */
+    for (const char *p = log; (p = strstr(p, mark)) != NULL; p++)
+        found = p + 1;
+    if (!found || !strchr(found, ':'))
+        return -ENOENT;
+    for (found = strchr(found, ':') + 1 + strspn(strchr(found, ':') + 1, " ");
+         *found && *found != '\n' && n + 1 < size; found++)
+        text[n++] = *found >= ' ' && *found < 0x7f ? *found : '?';
+    text[n] = '\0';
+    return n > 0 ? 0 : -ENOENT;
 }
 
 void root_sweep_logs(const char *root, bool (*alive)(const char *id, void *userdata),

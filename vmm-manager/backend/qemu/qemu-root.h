@@ -1,6 +1,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -26,8 +27,11 @@ pid_t root_read_pid(const char *root, const char *id);
  */
 int root_open_vm(const char *root, const char *id, pid_t *ret_pid);
 
-/* Ids of all VMs of this root whose process lives; a strv, owned by the caller. */
+/* Ids of all VMs of this root whose process lives; a strv (NULL: none), owned by the caller. */
 int root_list(const char *root, char ***ret, struct error *err);
+
+/* What QEMU of this VM last complained about, from libvirt's log of it; -ENOENT for nothing. */
+int root_last_words(const char *root, const char *id, char *text, size_t size);
 
 /* Removes libvirt's per-VM logs of VMs that `alive` does not know and that are a while old. */
 void root_sweep_logs(const char *root, bool (*alive)(const char *id, void *userdata),

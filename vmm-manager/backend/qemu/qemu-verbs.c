@@ -59,10 +59,10 @@ int verb_paths(const char *dir, struct backend_vm *ret, struct error *err)
 /* A step may begin: not cancelled, and still in time. */
 static int check(const struct verb_request *q, struct error *err)
 {
-    if (q->cancel)
-        return error_set(err, ECANCELED, "'%s' was given up", q->id);
     if (clock_now_usec() >= q->deadline_usec)
         return error_set(err, ETIMEDOUT, "'%s' was not ready in time", q->id);
+    if (q->cancel)
+        return error_set(err, ECANCELED, "'%s' was given up", q->id);
     return 0;
 }
 
@@ -164,6 +164,22 @@ static int load_state(struct driver *d, const struct verb_request *q, virDomainP
     return qmp_migrate_in(d, dom, fd, q->deadline_usec, err);
 }
 
+/* Why a start failed: too late, or what QEMU itself said last. */
+static int explain(struct driver *d, const struct verb_request *q, int r, struct error *err)
+{
+    struct error why = *err;
+    char words[200];
+
+    if (r == -ETIMEDOUT || r == -ECANCELED || r == -EEXIST)
+        return r;
+    if (clock_now_usec() >= q->deadline_usec)
+        return error_set(err, ETIMEDOUT, "'%s' was not ready in time: %s", q->id, why.text);
+    if (why.code == ERR_BACKEND_FAILED && !strstr(why.text, "qemu-system") &&
+        root_last_words(driver_root(d), q->id, words, sizeof(words)) >= 0)
+        return error_set_code(err, ERR_BACKEND_FAILED, "%s: %s", why.text, words);
+    return r;
+}
+
 int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm *ret,
                int *ret_pidfd, struct error *err)
 {
@@ -188,15 +204,10 @@ int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm
         if (fd < 0)
             r = error_set_code(err, ERR_BACKEND_FAILED, "QEMU of '%s' ended at once", q->id);
     }
-    if (r < 0) {
-        if (r != -EEXIST)
-            undo_start(d, q->id, dom);
-        if (clock_now_usec() >= q->deadline_usec && r != -ETIMEDOUT && r != -ECANCELED) {
-            struct error why = *err;
-
-            r = error_set(err, ETIMEDOUT, "'%s' was not ready in time: %s", q->id, why.text);
-        }
-    }
+    if (r < 0 && r != -EEXIST)
+        undo_start(d, q->id, dom);
+    if (r < 0)
+        r = explain(d, q, r, err);
     reaper_end(driver_reaper(d), ticket);
     if (r < 0)
         return r;
