@@ -165,20 +165,19 @@ static void signal_shell(struct session *s, int signo, enum exec_signal_scope sc
         (void)exec_signal(s->feed->exec, signo, scope);
 }
 
-static void allow_drain(struct session *s)
-{
-    s->drain[1] = s->drain[2] = SESSION_DRAIN_MAX;
-}
-
 /*
- * As ^C at a prompt: what runs is interrupted and the rest of the text does not run. No shell can be
- * told to give up a list but by ending; its trap hands the state to the next one. It comes first, so
- * that the shell has its signal before it sees its child die.
+ * As ^C at a prompt: what runs is interrupted and the rest of the text does not run. The shell
+ * comes first, so that it has its signal before it sees its child die.
  */
 void session_command_interrupt(struct session *s)
 {
-    signal_shell(s, session_script_end_signal(s->kind), EXEC_SIGNAL_PROCESS);
+    signal_shell(s, session_script_interrupt(s->kind), EXEC_SIGNAL_PROCESS);
     signal_shell(s, SIGINT, EXEC_SIGNAL_RECENT);
+}
+
+static void allow_drain(struct session *s)
+{
+    s->drain[1] = s->drain[2] = SESSION_DRAIN_MAX;
 }
 
 void session_command_force(struct session *s, enum session_force force)
@@ -196,8 +195,7 @@ void session_command_force(struct session *s, enum session_force force)
         allow_drain(s);
         break;
     case SESSION_FORCE_SHELL:
-        /* It acts on the signal when what it waits for is gone. */
-        signal_shell(s, session_script_end_signal(s->kind), EXEC_SIGNAL_PROCESS);
+        signal_shell(s, session_script_interrupt(s->kind), EXEC_SIGNAL_PROCESS);
         signal_shell(s, SIGKILL, EXEC_SIGNAL_RECENT);
         break;
     case SESSION_FORCE_TREE:

@@ -95,9 +95,9 @@ enum session_phase {
 /* How far the end of a command has been forced. */
 enum session_force {
     SESSION_FORCE_NONE,
-    SESSION_FORCE_INTERRUPT, /* SIGINT to what it started */
+    SESSION_FORCE_INTERRUPT, /* SIGINT to what it started, and the shell told */
     SESSION_FORCE_KILL,      /* SIGKILL to what it started */
-    SESSION_FORCE_SHELL,     /* session_script_end_signal() to the shell */
+    SESSION_FORCE_SHELL,     /* session_script_interrupt() to the shell */
     SESSION_FORCE_TREE,      /* SIGKILL to all */
 };
 
@@ -213,9 +213,9 @@ void session_command_finish(struct session *s, int exit_code, const uint64_t end
 void session_command_fail(struct session *s, const struct error *err);
 /* From the history, the queue or the current one; 0: the current or last one. */
 struct session_command *session_command_find(struct session *s, uint64_t number);
-/* Begins or goes on forcing the end of the current command. */
-/* Ends the command as ^C would; what the shell held goes to its successor. */
+/* Ends the command as ^C would; what the shell holds is kept, or goes to its successor. */
 void session_command_interrupt(struct session *s);
+/* Begins or goes on forcing the end of the current command. */
 void session_command_force(struct session *s, enum session_force force);
 void session_command_arm(struct session *s);
 int session_command_timer(struct source *source, uint64_t now_usec, void *userdata);

@@ -45,14 +45,15 @@
 #define TRUE_COMMAND "case . in .) ;; esac"
 
 #define EXIT_TRAP(R, W, B)                                                                         \
-    "{ __hearth_exit \"$?\"; } 2>/dev/null && " TRUE_COMMAND "; "                                  \
-    B "eval \"$__hearth_trap\" " R "<&- " W ">&-"
+    "{ __hearth_exit \"$?\" ${1+\"$@\"}; } 2>/dev/null && " TRUE_COMMAND "; "                      \
+    "case $__hearth_int in 1) ;; *) " B "eval \"$__hearth_trap\" " R "<&- " W ">&-;; esac"
 
 /* R, W: the pipes; B, S: in front of builtins and of special builtins. */
 #define LINE_FUNCTIONS(R, W, B, S)                                                                 \
     "exec " R "<&3 " W ">&4 3<&- 4>&-; "                                                           \
     "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in= __hearth_x= __hearth_a= "           \
-    "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep=; shift; "          \
+    "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep= __hearth_int=; "   \
+    "shift; "                                                                                      \
     "__hearth_r() { "                                                                              \
         "__hearth_seq=$1; "                                                                        \
         "case $2 in -) __hearth_in=;; *) __hearth_in=$2;; esac; "                                  \
@@ -67,7 +68,7 @@
         "case $- in *x*) " S "set +x;; esac; "                                                     \
         "case $- in *a*) " S "set +a;; esac; "                                                     \
         S "unset __hearth_text __hearth_line __hearth_part; "                                      \
-        B "printf 'X %s %s %s\\0' \"$__hearth_seq\" \"$1\" \"${PWD-}\" >&" W "; "                  \
+        B "printf 'X %s %s %s\\0' \"${__hearth_seq:-0}\" \"$1\" \"${PWD-}\" >&" W "; "             \
         "{ " DUMP "; } >&" W "; "                                                                  \
         B "printf '\\0' >&" W "; "                                                                 \
         S "return \"$1\"; "                                                                        \
@@ -121,7 +122,12 @@
         "done; "                                                                                   \
     "done"
 
-#define BASH_DUMP "builtin umask -p; builtin declare -p; builtin declare -f; builtin alias -p"
+#define BASH_DUMP                                                                                  \
+    "builtin umask -p; builtin declare -p; builtin declare -f; builtin alias -p; "                 \
+    "case $__hearth_int in 1) "                                                                    \
+        "builtin trap -p; builtin shopt -p; builtin set +o; builtin printf 'set --'; "             \
+        "case $# in 1) ;; *) builtin printf ' %q' \"${@:2}\";; esac; builtin printf '\\n';; "      \
+    "esac"
 #define SH_DUMP "command printf 'umask '; command umask; set; export -p"
 
 #define BASH_BOOT(OPTIONS)                                                                         \
@@ -138,17 +144,26 @@
 /* clang-format on */
 
 /*
- * The signal that ends a shell which is busy with itself. On a terminal ^C reaches the shell too,
- * and must end only what it runs. (Job control would keep ^C away from the shell, but then bash
- * takes a command that died of it as a reason to leave all loops.)
+ * An interrupt ends the whole command, not only the program that runs. An error in a trap takes
+ * dash and ash out of `command eval` and back to the loop. bash has no such way: it ends, and the
+ * next shell takes over all that can be told, options and traps too. On a terminal ^C goes to the
+ * shell as well as to programs that make their own use of it, so only one that died of it counts,
+ * and bash, whose terminal would go with it, goes on; there, another signal stands for the
+ * interrupt. (Job control would keep ^C away from the shell, but then bash takes a program that
+ * died of it as a reason to leave all loops.)
  */
-#define PIPE_OPTIONS "trap 'exit 130' INT; "
-#define TTY_OPTIONS "trap : INT; trap 'exit 130' HUP; "
+#define BASH_ABORT "__hearth_int=1; builtin exit 130"
+#define SH_ABORT "__hearth_s=130; { : \"${__hearth_no?}\"; } 2>/dev/null"
 
-static const char bash_pipe[] = BASH_BOOT(PIPE_OPTIONS);
-static const char bash_tty[] = BASH_BOOT(TTY_OPTIONS);
-static const char sh_pipe[] = SH_BOOT(PIPE_OPTIONS);
-static const char sh_tty[] = SH_BOOT(TTY_OPTIONS);
+#define BASH_PIPE_OPTIONS "trap '" BASH_ABORT "' INT; "
+#define BASH_TTY_OPTIONS "trap : INT; trap '" BASH_ABORT "' HUP; "
+#define SH_PIPE_OPTIONS "trap '" SH_ABORT "' INT; "
+#define SH_TTY_OPTIONS "trap 'case $? in 130) " SH_ABORT ";; esac' INT; trap '" SH_ABORT "' HUP; "
+
+static const char bash_pipe[] = BASH_BOOT(BASH_PIPE_OPTIONS);
+static const char bash_tty[] = BASH_BOOT(BASH_TTY_OPTIONS);
+static const char sh_pipe[] = SH_BOOT(SH_PIPE_OPTIONS);
+static const char sh_tty[] = SH_BOOT(SH_TTY_OPTIONS);
 
 static const char bash_exit_trap[] = "'" EXIT_TRAP("60", "61", "builtin ") "'";
 static const char sh_exit_trap[] = "'" EXIT_TRAP("8", "9", "command ") "'";
@@ -185,7 +200,7 @@ void session_script_argv(const struct session_shell *shell, enum session_kind ki
     argv[n] = NULL;
 }
 
-int session_script_end_signal(enum session_kind kind)
+int session_script_interrupt(enum session_kind kind)
 {
     return kind == SESSION_TTY ? SIGHUP : SIGINT;
 }
@@ -291,10 +306,12 @@ int session_script_restore(struct buf *line, bool bash, const char *cwd, const c
         r = buf_append_string(&text, bash ? "builtin command eval " : "command eval ");
     if (r >= 0)
         r = append_quoted(&text, buf_string(&state), state.size, /* one_line= */ false);
-    /* Variables of ours came along; the old shell has run its trap. */
+    /* Variables of ours came along; unless it was interrupted, the old shell has run its trap. */
     if (r >= 0)
-        r = buf_append_string(&text, " >/dev/null 2>&1\n__hearth_seq=0 __hearth_s=0 __hearth_x= "
-                                     "__hearth_a= __hearth_list= __hearth_trap=");
+        r = buf_append_string(&text, " >/dev/null 2>&1\n"
+                                     "case $__hearth_int in 1) ;; *) __hearth_trap=;; esac; "
+                                     "__hearth_seq=0 __hearth_s=0 __hearth_x= __hearth_a= "
+                                     "__hearth_list= __hearth_int=");
     return r < 0 ? r : session_script_run(line, 0, NULL, false, buf_string(&text), text.size);
 }
 

@@ -18,8 +18,8 @@ struct session_shell {
 
 #define SESSION_ARGV_MAX 9u
 
-/* The signal on which the shell itself ends, with its state, unless the user has changed that. */
-int session_script_end_signal(enum session_kind kind);
+/* The signal that takes the shell out of a command, unless the user has changed that. */
+int session_script_interrupt(enum session_kind kind);
 
 /* Tried in this order; ends with a NULL path. */
 extern const struct session_shell session_shells[];

@@ -52,10 +52,28 @@ TEST(stdin_is_fed_and_ended)
         ASSERT_STREQ(buf_string(&seen.out[1]), "<one>\ntwo\nthree");
         ASSERT_ERR(session_view_write(seen.v, "x", 1), EPIPE);
         seen_view_done(&seen);
-        EXPECT(&f, "ls /run /tmp | grep -c hearth-stdin", "0\n", 1);
         EXPECT(&f, "cat; read x; echo $?", "1\n", 0);
         fixture_stop(&f);
     }
+}
+
+TEST(stdin_leaves_no_file_behind)
+{
+    struct fixture f;
+    struct seen_view seen;
+    char path[64];
+
+    fixture_start(&f, NULL, NULL);
+    run_start(&f, &seen, "readlink /proc/self/fd/0", 0, true);
+    run_wait(&f, &seen);
+    ASSERT_TRUE(seen.out[1].size > 0);
+    (void)snprintf(path, sizeof(path), "%.*s", (int)strcspn(buf_string(&seen.out[1]), " \n"),
+                   buf_string(&seen.out[1]));
+    ASSERT_TRUE(strstr(path, "/hearth-stdin-"));
+    GUEST_WAIT(&f.guest, LIST_EMPTY(&f.session->removals));
+    ASSERT_TRUE(access(path, F_OK) < 0);
+    seen_view_done(&seen);
+    fixture_stop(&f);
 }
 
 TEST(stdin_may_be_large)
@@ -127,6 +145,29 @@ TEST(signals_reach_what_the_command_started)
         ASSERT_FALSE(seen.result.shell_exited);
         seen_view_done(&seen);
         EXPECT(&f, "kill $job && echo alive", "alive\n", 0);
+        fixture_stop(&f);
+    }
+}
+
+TEST(an_interrupt_ends_the_whole_command)
+{
+    FOR_EACH_SHELL(shell)
+    {
+        struct fixture f;
+        struct seen_view seen;
+
+        fixture_start(&f, shell, NULL);
+        EXPECT(&f, "v=kept; cd /usr; f() { sh -c 'echo up; exec sleep 100'; echo never; }", "", 0);
+        run_start(&f, &seen, "for i in 1 2; do f; done; echo never\necho never", 0, false);
+        GUEST_WAIT(&f.guest, seen.out[1].size == 3);
+        ASSERT_OK(session_view_signal(seen.v, SIGINT));
+        run_wait(&f, &seen);
+        ASSERT_STREQ(buf_string(&seen.out[1]), "up\n");
+        ASSERT_EQ(seen.out[2].size, 0);
+        ASSERT_EQ(seen.result.exit_code, 130);
+        ASSERT_FALSE(seen.result.timed_out || seen.result.state_lost);
+        seen_view_done(&seen);
+        EXPECT(&f, "echo $v; pwd; echo err >&2", "kept\n/usr\n", 0);
         fixture_stop(&f);
     }
 }
