@@ -6,7 +6,7 @@
 
 #include "backend/qemu/qemu-private.h"
 #include "backend/qemu/qemu-root.h"
-#include "backend/qemu/qemu-serial.h"
+#include "backend/serial-log.h"
 #include "base/clock.h"
 #include "base/fd.h"
 
@@ -157,7 +157,7 @@ static int on_child(struct source *s _unused_, const siginfo_t *info, void *user
     forget_process(vm);
     vm->died = true;
     if (!vm->kills && !*vm->reason)
-        serial_reason(vm->vm.log_path, info, vm->reason, sizeof(vm->reason));
+        serial_reason(vm->vm.log_path, info, "QEMU", vm->reason, sizeof(vm->reason));
     vm_settle(vm);
     return 0;
 }

@@ -1,4 +1,4 @@
-#include "backend/qemu/qemu-serial.h"
+#include "backend/serial-log.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ void serial_trim(const char *path)
 
     if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= (off_t)SERIAL_MAX_BYTES)
         return;
-    /* QEMU appends too: what it writes meanwhile may land before the tail or be lost. */
+    /* The VMM appends too: what it writes meanwhile may land before the tail or be lost. */
     fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return;
@@ -92,19 +92,20 @@ static int last_words(const char *path, char *line, size_t size)
     return -ENOENT;
 }
 
-void serial_reason(const char *path, const siginfo_t *info, char *text, size_t size)
+void serial_reason(const char *path, const siginfo_t *info, const char *vmm, char *text,
+                   size_t size)
 {
     char line[LINE_MAX_BYTES];
 
     if (last_words(path, line, sizeof(line)) >= 0)
         (void)snprintf(text, size, "the guest ended: %s", line);
     else if (info->si_pid == 0)
-        (void)snprintf(text, size, "QEMU ended");
+        (void)snprintf(text, size, "%s ended", vmm);
     else if (info->si_code == CLD_EXITED && info->si_status == 0)
         (void)snprintf(text, size, "the guest powered off or rebooted");
     else if (info->si_code == CLD_EXITED)
-        (void)snprintf(text, size, "QEMU exited with status %d", info->si_status);
+        (void)snprintf(text, size, "%s exited with status %d", vmm, info->si_status);
     else
-        (void)snprintf(text, size, "QEMU was killed by signal %d%s", info->si_status,
+        (void)snprintf(text, size, "%s was killed by signal %d%s", vmm, info->si_status,
                        info->si_status == SIGKILL ? " (by hand, or out of memory)" : "");
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "backend/qemu/qemu-serial.h"
+#include "backend/serial-log.h"
 #include "base/file.h"
 #include "harness/test.h"
 
@@ -51,7 +51,7 @@ TEST(survives_a_log_that_is_not_there)
     char text[256];
 
     serial_trim("/nonexistent/serial.log");
-    serial_reason("/nonexistent/serial.log", &exited, text, sizeof(text));
+    serial_reason("/nonexistent/serial.log", &exited, "QEMU", text, sizeof(text));
     ASSERT_STREQ(text, "the guest powered off or rebooted");
 }
 
@@ -61,7 +61,7 @@ TEST(tells_a_panic)
                                 "init!\x1b[2J\n[ 2.1] CPU: 0\n";
     char text[256];
 
-    serial_reason(log_with(words, sizeof(words) - 1), &exited, text, sizeof(text));
+    serial_reason(log_with(words, sizeof(words) - 1), &exited, "QEMU", text, sizeof(text));
     ASSERT_STREQ(text, "the guest ended: Kernel panic - not syncing: Attempted to kill init!?[2J");
 }
 
@@ -70,7 +70,7 @@ TEST(tells_a_fatal_error_of_init_rather_than_the_panic_after_it)
     static const char words[] = "hearth-init: fatal: no drive 0\n\0Kernel panic - not syncing\n";
     char text[256];
 
-    serial_reason(log_with(words, sizeof(words) - 1), &exited, text, sizeof(text));
+    serial_reason(log_with(words, sizeof(words) - 1), &exited, "QEMU", text, sizeof(text));
     ASSERT_STREQ(text, "the guest ended: hearth-init: fatal: no drive 0");
 }
 
@@ -84,11 +84,11 @@ TEST(tells_how_the_process_ended)
     killed.si_pid = failed.si_pid = 1;
     killed.si_status = SIGKILL;
     failed.si_status = 1;
-    serial_reason(path, &killed, text, sizeof(text));
+    serial_reason(path, &killed, "QEMU", text, sizeof(text));
     ASSERT_STREQ(text, "QEMU was killed by signal 9 (by hand, or out of memory)");
-    serial_reason(path, &failed, text, sizeof(text));
+    serial_reason(path, &failed, "QEMU", text, sizeof(text));
     ASSERT_STREQ(text, "QEMU exited with status 1");
-    serial_reason(path, &unknown, text, sizeof(text));
+    serial_reason(path, &unknown, "QEMU", text, sizeof(text));
     ASSERT_STREQ(text, "QEMU ended");
 }
 
@@ -98,6 +98,6 @@ TEST(cuts_long_last_words)
 
     memset(words, 'x', sizeof(words));
     memcpy(words, "Kernel panic", 12);
-    serial_reason(log_with(words, sizeof(words)), &exited, text, sizeof(text));
+    serial_reason(log_with(words, sizeof(words)), &exited, "QEMU", text, sizeof(text));
     ASSERT_TRUE(strlen(text) < 200);
 }
