@@ -262,8 +262,11 @@ static int on_retry(struct source *s, uint64_t now_usec, void *userdata)
     sb->retry = source_free(sb->retry);
     if (sb->state != SANDBOX_RUNNING)
         return 0;
-    if (now_usec < sb->reconnect_until_usec && reconnect(sb) >= 0)
-        return 0;
+    if (now_usec < sb->reconnect_until_usec) {
+        sandbox_drop_console(sb, &sb->break_reason);
+        if (reconnect(sb) >= 0)
+            return 0;
+    }
     sb->reconnecting = false;
     error_wrap(&sb->break_reason, "sandbox '%s'", sb->id);
     return sandbox_event(sb, EVENT_FAILED, &sb->break_reason);
@@ -283,9 +286,10 @@ void sandbox_console_broken(struct guest_link *link, const struct error *reason,
 
     (void)link;
     log_sandbox(LOG_LEVEL_WARNING, sb->id, "Console broke: %s", why.text);
-    sandbox_drop_console(sb, &why);
-    if (sb->state != SANDBOX_RUNNING)
+    if (sb->state != SANDBOX_RUNNING) {
+        sandbox_drop_console(sb, &why);
         return;
+    }
     if (!sb->reconnecting) {
         bool again = sb->reconnected_usec == 0 || now - sb->reconnected_usec > RECONNECT_QUIET_USEC;
 

@@ -79,6 +79,7 @@ static int start(struct daemon *d, struct error *err)
         .max_sandboxes = d->options.max_sandboxes,
         .backends = backends,
         .n_backends = ARRAY_SIZE(backends),
+        .answer_timeout_usec = d->options.boot_timeout_usec,
     };
     int r;
 

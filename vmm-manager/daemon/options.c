@@ -13,6 +13,7 @@ enum option_kind {
     OPTION_TEXT,
     OPTION_NUMBER,
     OPTION_FD,
+    OPTION_DURATION,
     OPTION_FLAG,
 };
 
@@ -31,6 +32,8 @@ static const struct option {
      "where the API listens (HEARTH_SOCKET, STATE/hearthd.sock)"},
     {"max-sandboxes", OPTION_NUMBER, offsetof(struct daemon_options, max_sandboxes), 4096, "N",
      "how many sandboxes this host may hold (256)"},
+    {"boot-timeout", OPTION_DURATION, offsetof(struct daemon_options, boot_timeout_usec), 0, "TIME",
+     "how long a guest may take to answer (HEARTH_BOOT_TIMEOUT, by accelerator)"},
     {"log-level", OPTION_TEXT, offsetof(struct daemon_options, log_level), 0, "LEVEL",
      "error, warning, notice, info or debug (HEARTH_LOG, info)"},
     {"log-json", OPTION_FLAG, offsetof(struct daemon_options, log_json), 0, NULL,
@@ -83,6 +86,11 @@ static int set_value(const struct option *o, const char *value, struct daemon_op
             return error_set(err, EINVAL, "--%s '%s': expected a descriptor", o->name, value);
         *(int *)field = (int)number;
         return 0;
+    case OPTION_DURATION:
+        if (parse_duration(value, &number) < 0 || number == 0)
+            return error_set(err, EINVAL, "--%s '%s': expected a time such as 30s", o->name, value);
+        *(uint64_t *)field = number;
+        return 0;
     case OPTION_FLAG:
         if (o->offset != SIZE_MAX)
             *(bool *)field = true;
@@ -102,7 +110,7 @@ static const struct option *find_option(const char *name, size_t length)
 
 int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err)
 {
-    const char *level = getenv("HEARTH_LOG");
+    const char *level = getenv("HEARTH_LOG"), *boot_timeout = getenv("HEARTH_BOOT_TIMEOUT");
     int r;
 
     *ret = (struct daemon_options){
@@ -110,6 +118,11 @@ int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, stru
         .ready_fd = -EBADF,
         .log_json = !isatty(STDERR_FILENO),
     };
+    if (boot_timeout && boot_timeout[0]) {
+        r = set_value(find_option("boot-timeout", strlen("boot-timeout")), boot_timeout, ret, err);
+        if (r < 0)
+            return r;
+    }
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *equals, *value = "";
         const struct option *o = NULL;

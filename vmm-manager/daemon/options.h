@@ -11,11 +11,13 @@ struct daemon_options {
     const char *socket_path;
     const char *log_level;
     uint32_t max_sandboxes;
-    int ready_fd; /* negative: none */
+    uint64_t boot_timeout_usec; /* 0: by accelerator */
+    int ready_fd;               /* negative: none */
     bool log_json;
     bool help, version;
 };
 
-/* Defaults come from the environment (HEARTH_STATE, HEARTH_SOCKET). */
+/* Defaults come from the environment (HEARTH_STATE, HEARTH_SOCKET, HEARTH_LOG,
+ * HEARTH_BOOT_TIMEOUT). */
 int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err);
 void daemon_options_help(void);

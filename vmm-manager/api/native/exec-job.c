@@ -225,8 +225,12 @@ static void on_process_exit(struct exec *e, const struct exec_exit *exit, void *
 
 static void on_closed(struct exec *e, const struct error *reason, void *userdata)
 {
+    struct exec_job *job = userdata;
+
     (void)e;
-    exec_job_broken(userdata, reason);
+    /* The console knows only that it was closed; the watch follows and tells why. */
+    if (reason->code != ERR_GUEST_GONE || !job->watch)
+        exec_job_broken(job, reason);
 }
 
 static void on_gone(struct sandbox *sb, const struct error *reason, void *userdata)

@@ -120,7 +120,9 @@ static void on_result(struct session_view *v, const struct session_result *resul
 
     (void)v;
     if (err) {
-        session_job_fail(job, err);
+        /* The console knows only that it was closed; the watch follows and tells why. */
+        if (err->code != ERR_GUEST_GONE || !job->watch)
+            session_job_fail(job, err);
         return;
     }
     json_t *json = result_to_json(result);
