@@ -19,6 +19,7 @@
 #define CONSOLE_OUT_REQUEST_MAX (8u << 20)          /* no new channels above this */
 #define CONSOLE_OUT_MAX (9u << 20)                  /* the guest is lost above this */
 #define CONSOLE_STALL_USEC (30 * UINT64_C(1000000)) /* takes nothing for so long: lost */
+#define CONSOLE_HALF_USEC (20 * UINT64_C(1000000))  /* a frame begun and not gone on with: lost */
 
 enum console_state {
     CONSOLE_NEW,
@@ -45,6 +46,7 @@ struct console {
     unsigned depth;            /* event functions of ours on the stack */
     int fd;                    /* owned */
     struct source *io, *timer; /* owned */
+    struct source *half;       /* owned: runs while a frame is incomplete and nothing comes */
     struct error reason;       /* why lost or broken */
     bool lost; /* found unusable inside a call: writes nothing more, the timer breaks it */
     struct console_hello hello;

@@ -24,6 +24,7 @@ static void close_connection(struct console *c)
 {
     c->io = source_free(c->io);
     c->timer = source_free(c->timer);
+    c->half = source_free(c->half);
     c->fd = fd_close(c->fd);
 }
 
@@ -203,6 +204,26 @@ static int read_input(struct console *c, struct error *err)
     return 0;
 }
 
+/* Every byte that comes starts the wait for the rest of its frame anew. */
+static void watch_half_frame(struct console *c)
+{
+    if (c->state == CONSOLE_OPEN && c->half)
+        (void)source_set_time(c->half, c->in_size > 0 ? clock_now_usec() + CONSOLE_HALF_USEC
+                                                      : USEC_INFINITY);
+}
+
+static int on_half_frame(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct console *c = userdata;
+    struct error err = {0};
+
+    (void)s;
+    (void)now_usec;
+    (void)error_set_code(&err, ERR_GUEST_PROTOCOL, "guest stopped in the middle of a frame");
+    console_break(c, &err);
+    return 0;
+}
+
 static int on_io(struct source *s, int fd, uint32_t epoll_events, void *userdata)
 {
     struct console *c = userdata;
@@ -215,8 +236,12 @@ static int on_io(struct source *s, int fd, uint32_t epoll_events, void *userdata
         outbox_flush(c);
         channels_wake(c);
     }
-    if ((epoll_events & ~(uint32_t)EPOLLOUT) && c->fd >= 0 && read_input(c, &err) < 0)
-        console_break(c, &err);
+    if ((epoll_events & ~(uint32_t)EPOLLOUT) && c->fd >= 0) {
+        if (read_input(c, &err) < 0)
+            console_break(c, &err);
+        else
+            watch_half_frame(c);
+    }
     console_leave(c);
     return 0;
 }
@@ -282,6 +307,8 @@ int console_open_consume(struct console *c, int fd, uint64_t deadline_usec, cons
         r = loop_add_io(c->loop, c->name, fd, EPOLLIN, on_io, c, &c->io);
     if (r >= 0)
         r = loop_add_timer(c->loop, c->name, USEC_INFINITY, on_timer, c, &c->timer);
+    if (r >= 0)
+        r = loop_add_timer(c->loop, c->name, USEC_INFINITY, on_half_frame, c, &c->half);
     if (r >= 0) {
         c->state = CONSOLE_OPENING;
         r = hello_start(c);
