@@ -37,20 +37,23 @@
  *   our variables are set.
  * - A user's function must not stand in for a builtin: bash has `builtin` and sh has `command` for
  *   that, so functions of these two names are removed after each command.
- * - bash keeps the pipes at descriptors out of the way; sh has only digits.
+ * - In bash the pipes are descriptors that it has put aside for the time of a redirection, which is
+ *   the whole script: out of the way and closed on exec. The places below are taken while that
+ *   happens, so that their numbers are known. In the EXIT trap they are still there when a function
+ *   called `exit`, otherwise back in their old places. sh can name single digits only, and closes
+ *   them for each command.
  * - TMOUT would end bash's `read`.
  * - `read` may be cut short by a trap: it returns above 128, and what it had is kept.
  */
 /* clang-format off */
 #define TRUE_COMMAND "case . in .) ;; esac"
 
-#define EXIT_TRAP(R, W, B)                                                                         \
+#define EXIT_TRAP(B, CLOSE)                                                                        \
     "{ __hearth_exit \"$?\" ${1+\"$@\"}; } 2>/dev/null && " TRUE_COMMAND "; "                      \
-    "case $__hearth_int in 1) ;; *) " B "eval \"$__hearth_trap\" " R "<&- " W ">&-;; esac"
+    "case $__hearth_int in 1) ;; *) " B "eval \"$__hearth_trap\"" CLOSE ";; esac"
 
-/* R, W: the pipes; B, S: in front of builtins and of special builtins. */
-#define LINE_FUNCTIONS(R, W, B, S)                                                                 \
-    "exec " R "<&3 " W ">&4 3<&- 4>&-; "                                                           \
+/* W: the pipe to us; B, S: in front of builtins and of special builtins. */
+#define LINE_FUNCTIONS(W, B, S, CLOSE)                                                             \
     "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in= __hearth_x= __hearth_a= "           \
     "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep= __hearth_int=; "   \
     "shift; "                                                                                      \
@@ -59,12 +62,13 @@
         "case $2 in -) __hearth_in=;; *) __hearth_in=$2;; esac; "                                  \
         "__hearth_list=$3; __hearth_keep=$4; __hearth_text=$5; "                                   \
     "}; "                                                                                          \
-    "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(R, W, B) "' EXIT; }; "                \
+    "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(B, CLOSE) "' EXIT; }; "               \
     "__hearth_p() { " B "printf 'P %s\\0' \"$1\" >&" W "; }; "                                     \
     "__hearth_ret() { " S "return \"$__hearth_status\"; }; "
 
-#define EXIT_FUNCTION(W, B, S, DUMP)                                                               \
-    "__hearth_exit() { "                                                                           \
+/* FIND prepares, so that W is the pipe to us. */
+#define EXIT_FUNCTION(FIND, W, B, S, DUMP)                                                         \
+    "__hearth_exit() { " FIND                                                                      \
         "case $- in *x*) " S "set +x;; esac; "                                                     \
         "case $- in *a*) " S "set +a;; esac; "                                                     \
         S "unset __hearth_text __hearth_line __hearth_part; "                                      \
@@ -110,14 +114,14 @@
         "case $__hearth_a in a) " S "set -a;; esac; "                                              \
     "}; "
 
-#define LOOP(R, W, B, S, OPTIONS, COMMAND)                                                         \
-    S "trap '" EXIT_TRAP(R, W, B) "' EXIT; " OPTIONS                                               \
+#define LOOP(B, S, OPTIONS, COMMAND, CLOSE, TRAP_CLOSE)                                            \
+    S "trap '" EXIT_TRAP(B, TRAP_CLOSE) "' EXIT; " OPTIONS                                              \
     "while " TRUE_COMMAND "; do "                                                                  \
         "while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "                        \
             "__hearth_ret && " TRUE_COMMAND "; "                                                   \
             "case $__hearth_in in "                                                                \
-                "'') " COMMAND " eval \" $__hearth_text\" " R "<&- " W ">&-;; "                     \
-                "*) " COMMAND " eval \" $__hearth_text\" " R "<&- " W ">&- <\"$__hearth_in\";; "    \
+                "'') " COMMAND " eval \" $__hearth_text\"" CLOSE ";; "                             \
+                "*) " COMMAND " eval \" $__hearth_text\"" CLOSE " <\"$__hearth_in\";; "            \
             "esac; "                                                                               \
         "done; "                                                                                   \
     "done"
@@ -126,21 +130,32 @@
     "builtin umask -p; builtin declare -p; builtin declare -f; builtin alias -p; "                 \
     "case $__hearth_int in 1) "                                                                    \
         "builtin trap -p; builtin shopt -p; builtin set +o; builtin printf 'set --'; "             \
-        "case $# in 1) ;; *) builtin printf ' %q' \"${@:2}\";; esac; builtin printf '\\n';; "      \
+        "case ${FUNCNAME[1]-main}$# in main1) ;; main*) builtin printf ' %q' \"${@:2}\";; esac; "  \
+        "builtin printf '\\n';; "                                                                  \
     "esac"
 #define SH_DUMP "command printf 'umask '; command umask; set; export -p"
 
+#define BASH_TRAP_CLOSE " 3<&- 4>&-"
 #define BASH_BOOT(OPTIONS)                                                                         \
-    LINE_FUNCTIONS("60", "61", "builtin ", "builtin ")                                             \
-    EXIT_FUNCTION("61", "builtin ", "builtin ", BASH_DUMP)                                         \
-    NEXT_FUNCTION("61", "builtin ", "builtin ", "builtin", " -p EXIT",                             \
-                  "TMOUT= IFS= builtin read -r -u 60 __hearth_part")                               \
-    LOOP("60", "61", "builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS, "builtin command")
+    "exec 10</dev/null 11<&10 12<&10 13<&10 14<&10 15<&10 16<&10 17<&10 18<&10 19<&10 20<&10 "     \
+    "21<&10 22<&10 23<&10 24<&10 25<&10 26<&10 27<&10 28<&10 29<&10 30<&- 31<&-; "                 \
+    "{ exec 10<&- 11<&- 12<&- 13<&- 14<&- 15<&- 16<&- 17<&- 18<&- 19<&- 20<&- 21<&- 22<&- 23<&- "  \
+    "24<&- 25<&- 26<&- 27<&- 28<&- 29<&-; "                                                        \
+    LINE_FUNCTIONS("31", "builtin ", "builtin ", BASH_TRAP_CLOSE)                                  \
+    EXIT_FUNCTION("__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
+                  "builtin ", "builtin ", BASH_DUMP)                                               \
+    NEXT_FUNCTION("31", "builtin ", "builtin ", "builtin", " -p EXIT",                             \
+                  "TMOUT= IFS= builtin read -r -u 30 __hearth_part")                               \
+    LOOP("builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS, "builtin command", "",       \
+         BASH_TRAP_CLOSE)                                                                          \
+    "; } 3<&- 4>&-"
+#define SH_CLOSE " 8<&- 9>&-"
 #define SH_BOOT(OPTIONS)                                                                           \
-    LINE_FUNCTIONS("8", "9", "command ", "")                                                       \
-    EXIT_FUNCTION("9", "command ", "", SH_DUMP)                                                    \
+    "exec 8<&3 9>&4 3<&- 4>&-; "                                                                   \
+    LINE_FUNCTIONS("9", "command ", "", SH_CLOSE)                                                  \
+    EXIT_FUNCTION("", "9", "command ", "", SH_DUMP)                                                \
     NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_part <&8")    \
-    LOOP("8", "9", "command ", "", OPTIONS, "command")
+    LOOP("command ", "", OPTIONS, "command", SH_CLOSE, SH_CLOSE)
 /* clang-format on */
 
 /*
@@ -165,8 +180,8 @@ static const char bash_tty[] = BASH_BOOT(BASH_TTY_OPTIONS);
 static const char sh_pipe[] = SH_BOOT(SH_PIPE_OPTIONS);
 static const char sh_tty[] = SH_BOOT(SH_TTY_OPTIONS);
 
-static const char bash_exit_trap[] = "'" EXIT_TRAP("60", "61", "builtin ") "'";
-static const char sh_exit_trap[] = "'" EXIT_TRAP("8", "9", "command ") "'";
+static const char bash_exit_trap[] = "'" EXIT_TRAP("builtin ", BASH_TRAP_CLOSE) "'";
+static const char sh_exit_trap[] = "'" EXIT_TRAP("command ", SH_CLOSE) "'";
 
 const struct session_shell session_shells[] = {
     {.path = "/bin/bash", .bash = true},

@@ -43,6 +43,22 @@ TEST(exit_ends_the_shell_and_the_next_goes_on)
     }
 }
 
+TEST(exit_inside_functions_and_loops_keeps_the_state)
+{
+    FOR_EACH_SHELL(shell)
+    {
+        struct fixture f;
+
+        fixture_start(&f, shell, NULL);
+        EXPECT(&f, "x=kept; f() { exit 3; }", "", 0);
+        expect_exit(&f, "f", 3, false);
+        EXPECT(&f, "f() { for i in 1 2; do eval 'exit 4'; done; }", "", 0);
+        expect_exit(&f, "while :; do { f; } >/dev/null; done", 4, false);
+        EXPECT(&f, "echo $x", "kept\n", 0);
+        fixture_stop(&f);
+    }
+}
+
 TEST(exit_in_the_middle_keeps_the_output_before)
 {
     FOR_EACH_SHELL(shell)
