@@ -46,12 +46,15 @@ struct reaper {
     size_t n_dead;
 };
 
-/* Is it a dead QEMU that is our child? Its stat line: pid (comm) state ppid … */
+/*
+ * Is it a dead QEMU that is our child by adoption? Its stat line: pid (comm) state ppid pgrp
+ * session. One in our own session is a child that libvirt made, and waits for, itself.
+ */
 static bool is_dead_qemu(pid_t pid)
 {
     char path[64], data[256], state;
     const char *comm, *end;
-    int parent;
+    int parent, session;
     ssize_t n;
 
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -66,7 +69,8 @@ static bool is_dead_qemu(pid_t pid)
     end = strrchr(data, ')');
     if (!comm || !end || !string_starts_with(comm + 1, "qemu-system"))
         return false;
-    return sscanf(end + 1, " %c %d", &state, &parent) == 2 && state == 'Z' && parent == getpid();
+    return sscanf(end + 1, " %c %d %*d %d", &state, &parent, &session) == 3 && state == 'Z' &&
+           parent == getpid() && session != getsid(0);
 }
 
 /*
