@@ -17,10 +17,11 @@ def test_session_command_survives_the_daemon(own):
                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout.readline() == b"begin\n"
     own.kill()
-    own.start()
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=60)  # which starts a new daemon by itself
     assert out == b"done\n", (out, err)
     assert child.returncode == 5
+    own.cli("daemon", "stop", check=True)
+    own.start()
     listed = json.loads(own.cli("ls", "--json").stdout)["sandboxes"]
     assert [(s["id"], s["state"]) for s in listed] == [(box.id, "running")]
     assert box.run("echo again")["stdout"] == "again\n"

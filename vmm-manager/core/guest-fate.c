@@ -19,6 +19,7 @@ static const struct mark {
     {"Kernel panic - not syncing: Out of memory", GUEST_FATE_OUT_OF_MEMORY},
     {"Kernel panic - not syncing: System is deadlocked on memory", GUEST_FATE_OUT_OF_MEMORY},
     {"Kernel panic - not syncing", GUEST_FATE_PANIC},
+    {"hearth-init: fatal:", GUEST_FATE_UNKNOWN}, /* it powers off then, not because it was asked */
     {"reboot: Power down", GUEST_FATE_POWERED_OFF},
     {"reboot: Restarting system", GUEST_FATE_POWERED_OFF},
     {"reboot: System halted", GUEST_FATE_POWERED_OFF},
