@@ -272,7 +272,7 @@ int session_new(struct console *c, const struct session_spec *spec,
                 const struct session_callbacks *cb, void *userdata, struct session **ret,
                 struct error *err)
 {
-    struct session *s;
+    struct session *s = NULL;
     int r = make(c, spec, cb, userdata, &s, err);
 
     if (r < 0)
@@ -316,7 +316,7 @@ int session_adopt(struct console *c, const struct session_spec *spec,
                   const struct session_record *record, const struct session_callbacks *cb,
                   void *userdata, struct session **ret, struct error *err)
 {
-    struct session *s;
+    struct session *s = NULL;
     int r = make(c, spec, cb, userdata, &s, err);
 
     if (r < 0)

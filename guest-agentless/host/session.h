@@ -44,9 +44,10 @@ struct session_record {
     uint64_t control_offset; /* of stream 4, in bytes: where the next record begins */
     uint64_t command;        /* number of the current or last command */
     bool running;            /* a command was under way */
-    uint64_t start[3];       /* output offsets at its start (1: stdout, 2: stderr) */
-    uint64_t started_wall_usec;
-    uint64_t timeout_msec; /* of that command, 0: none */
+    uint64_t start[3]; /* output offsets at its start (1: stdout, 2: stderr); between commands:
+                          where the next one's output begins */
+    uint64_t started_wall_usec; /* 0: the shell may not have been sent all of it */
+    uint64_t timeout_msec;      /* of that command, 0: none */
 };
 
 struct session_result {
@@ -77,7 +78,10 @@ int session_new(struct console *c, const struct session_spec *spec,
 int session_adopt(struct console *c, const struct session_spec *spec,
                   const struct session_record *record, const struct session_callbacks *cb,
                   void *userdata, struct session **ret, struct error *err);
-/* Forgets the session here; the shell lives on in the guest (for adoption). */
+/*
+ * Forgets the session here; the shell lives on in the guest (for adoption). Views that are left get
+ * their last call from the loop and are still the caller's to free. Before loop_free().
+ */
 struct session *session_free(struct session *s);
 /* Ends the shell and all it started, then session_free may follow. */
 int session_kill(struct session *s, console_done_fn done, void *userdata);
