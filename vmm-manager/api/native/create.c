@@ -71,16 +71,18 @@ void handle_sandbox_create(struct request *req)
     struct sandbox_spec spec;
     struct error err = {0};
 
+    struct creation_wait *w = calloc(1, sizeof(*w));
+    if (!w) {
+        error_set(&err, ENOMEM, "create: out of memory");
+        request_answer_error(req, &err);
+        return;
+    }
+    w->req = req;
+    w->lines = accepts_lines(req);
     sandbox_spec_init(&spec);
     int r = sandbox_spec_from_json(request_json(req), &spec, &err);
-    struct creation_wait *w = r >= 0 ? calloc(1, sizeof(*w)) : NULL;
-    if (r >= 0 && !w)
-        r = error_set(&err, ENOMEM, "create: out of memory");
-    if (r >= 0) {
-        w->req = req;
-        w->lines = accepts_lines(req);
+    if (r >= 0)
         r = sandbox_create(native_of(req)->core, &spec, &callbacks, w, &w->sb, &err);
-    }
     sandbox_spec_done(&spec);
     if (r < 0) {
         free(w);
