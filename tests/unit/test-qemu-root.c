@@ -66,6 +66,35 @@ TEST(prepares_twice_and_repairs_the_configuration)
     drop_root(root);
 }
 
+TEST(sweeps_what_a_removed_root_left_in_memory)
+{
+    char target[256];
+    const char *root = fresh_root("gone");
+    ssize_t n = readlink(path_in(root, "run"), target, sizeof(target) - 1);
+
+    if (n < 0) {
+        /* No memory file system here: nothing is put outside the root. */
+        ASSERT_TRUE(file_exists(path_in(root, "run")));
+        return;
+    }
+    target[n] = '\0';
+    ASSERT_TRUE(file_exists(target));
+    ASSERT_OK(dir_remove(root, NULL));
+    root = fresh_root("next");
+    ASSERT_FALSE(file_exists(target));
+    drop_root(root);
+}
+
+TEST(releases_what_it_put_outside)
+{
+    const char *root = fresh_root("release");
+
+    root_release(root);
+    ASSERT_OK(root_prepare(root, NULL));
+    root_release(root);
+    ASSERT_TRUE(file_exists(path_in(root, "etc/qemu.conf")));
+}
+
 TEST(trusts_no_pid_file)
 {
     const char *root = fresh_root("pids");

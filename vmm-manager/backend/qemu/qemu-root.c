@@ -17,6 +17,8 @@
 #include "base/file.h"
 #include "base/strv.h"
 
+#define VOLATILE_PREFIX "hearth-qemu-"
+#define VOLATILE_OWNER "owner" /* file with the path of the root */
 #define SWEEP_AGE_SEC 5
 #define LOG_MAX_BYTES (1024u * 1024u)
 
@@ -34,6 +36,12 @@ static const char qemu_conf[] = "user = \"root\"\n"
                                 "cgroup_controllers = [ ]\n"
                                 "stdio_handler = \"file\"\n"
                                 "capability_filters = [ \"cpu-unavailable-features\" ]\n";
+
+static void dir_cleanup(DIR **d)
+{
+    if (*d)
+        (void)closedir(*d);
+}
 
 /* Two state directories must not share a run directory. */
 static uint32_t path_hash(const char *path)
@@ -65,6 +73,52 @@ static int make_volatile(const char *base, const char *path)
     return 0;
 }
 
+/* Each says whose it is; what belongs to a root that was removed goes. */
+static void sweep_volatile(const char *base)
+{
+    _cleanup_(dir_cleanup) DIR *dir = opendir(base);
+    struct dirent *e;
+
+    while (dir && (e = readdir(dir)) != NULL) {
+        _cleanup_free_ char *path = NULL, *owner_path = NULL, *owner = NULL;
+        struct stat st;
+
+        if (!string_starts_with(e->d_name, VOLATILE_PREFIX))
+            continue;
+        path = string_printf("%s/%s", base, e->d_name);
+        owner_path = string_printf("%s/%s/" VOLATILE_OWNER, base, e->d_name);
+        if (!path || !owner_path || lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) ||
+            st.st_uid != geteuid() || file_read(owner_path, 4096, &owner, NULL, NULL) < 0)
+            continue;
+        if (*owner == '/' && !file_exists(owner))
+            (void)dir_remove(path, NULL);
+    }
+}
+
+static int link_volatile(const char *root, const char *link, const char *target, struct error *err)
+{
+    _cleanup_free_ char *owner = string_printf("%s/" VOLATILE_OWNER, target);
+    char old[256];
+    ssize_t n;
+    int r;
+
+    if (!owner)
+        return error_set(err, ENOMEM, "out of memory");
+    r = file_write_atomic(owner, root, strlen(root), 0600, err);
+    if (r < 0)
+        return r;
+    n = readlink(link, old, sizeof(old) - 1);
+    if (n >= 0) {
+        old[n] = '\0';
+        if (strcmp(old, target) == 0)
+            return 0;
+        (void)unlink(link);
+    }
+    if (symlink(target, link) < 0)
+        return error_set(err, errno, "link '%s' to '%s': %s", link, target, errno_text(errno));
+    return 0;
+}
+
 static int prepare_run(const char *root, struct error *err)
 {
     static const char *const bases[] = {"/run", "/dev/shm"};
@@ -77,24 +131,14 @@ static int prepare_run(const char *root, struct error *err)
         return 0;
     for (size_t i = 0; i < ARRAY_SIZE(bases); i++) {
         _cleanup_free_ char *target =
-            string_printf("%s/hearth-qemu-%08" PRIx32, bases[i], path_hash(root));
-        char old[256];
-        ssize_t n;
+            string_printf("%s/" VOLATILE_PREFIX "%08" PRIx32, bases[i], path_hash(root));
 
         if (!target)
             return error_set(err, ENOMEM, "out of memory");
         if (make_volatile(bases[i], target) < 0)
             continue;
-        n = readlink(link, old, sizeof(old) - 1);
-        if (n >= 0) {
-            old[n] = '\0';
-            if (strcmp(old, target) == 0)
-                return 0;
-            (void)unlink(link);
-        }
-        if (symlink(target, link) < 0)
-            return error_set(err, errno, "link '%s' to '%s': %s", link, target, errno_text(errno));
-        return 0;
+        sweep_volatile(bases[i]);
+        return link_volatile(root, link, target, err);
     }
     (void)unlink(link);
     return dir_create(link, 0700, err);
@@ -197,12 +241,6 @@ int root_open_vm(const char *root, const char *id, pid_t *ret_pid)
     if (ret_pid)
         *ret_pid = pid;
     return fd;
-}
-
-static void dir_cleanup(DIR **d)
-{
-    if (*d)
-        (void)closedir(*d);
 }
 
 /* "ID" of "ID<suffix>", or false. */
