@@ -85,6 +85,20 @@ TEST(sweeps_what_a_removed_root_left_in_memory)
     drop_root(root);
 }
 
+TEST(sweeps_what_a_killed_libvirt_left)
+{
+    const char *root = fresh_root("lib");
+
+    ASSERT_OK(dir_create(path_in(root, "lib/qemu/qmp-ABCDEF"), 0700, NULL));
+    ASSERT_OK(dir_create(path_in(root, "lib/qemu/domain-7-sb-1"), 0700, NULL));
+    ASSERT_OK(dir_create(path_in(root, "lib/qemu/save"), 0700, NULL));
+    ASSERT_OK(root_prepare(root, NULL));
+    ASSERT_FALSE(file_exists(path_in(root, "lib/qemu/qmp-ABCDEF")));
+    ASSERT_FALSE(file_exists(path_in(root, "lib/qemu/domain-7-sb-1")));
+    ASSERT_TRUE(file_exists(path_in(root, "lib/qemu/save")));
+    drop_root(root);
+}
+
 TEST(releases_what_it_put_outside)
 {
     const char *root = fresh_root("release");

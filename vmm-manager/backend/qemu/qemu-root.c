@@ -162,18 +162,6 @@ static int prepare_conf(const char *root, struct error *err)
     return file_write_atomic(path, qemu_conf, sizeof(qemu_conf) - 1, 0600, err);
 }
 
-int root_prepare(const char *root, struct error *err)
-{
-    int r;
-
-    r = dir_create(root, 0700, err);
-    if (r >= 0)
-        r = prepare_run(root, err);
-    if (r >= 0)
-        r = prepare_conf(root, err);
-    return r;
-}
-
 pid_t root_read_pid(const char *root, const char *id)
 {
     char path[512], text[32];
@@ -241,6 +229,48 @@ int root_open_vm(const char *root, const char *id, pid_t *ret_pid)
     if (ret_pid)
         *ret_pid = pid;
     return fd;
+}
+
+/*
+ * libvirt removes the directories of its probes and VMs unless it is killed first. Called while no
+ * driver is open: no probe is under way, and a VM either lives or is no more.
+ */
+static void sweep_lib(const char *root)
+{
+    _cleanup_free_ char *lib = string_printf("%s/lib/qemu", root);
+    _cleanup_(dir_cleanup) DIR *dir = lib ? opendir(lib) : NULL;
+    struct dirent *e;
+
+    while (dir && (e = readdir(dir)) != NULL) {
+        _cleanup_free_ char *path = NULL;
+        const char *id = NULL;
+
+        if (string_starts_with(e->d_name, "domain-")) {
+            id = strchr(e->d_name + strlen("domain-"), '-'); /* domain-NUMBER-ID */
+            _cleanup_close_ int fd = id ? root_open_vm(root, id + 1, NULL) : -ESRCH;
+            if (!id || fd >= 0)
+                continue;
+        } else if (!string_starts_with(e->d_name, "qmp-")) {
+            continue;
+        }
+        path = string_printf("%s/%s", lib, e->d_name);
+        if (path)
+            (void)dir_remove(path, NULL);
+    }
+}
+
+int root_prepare(const char *root, struct error *err)
+{
+    int r;
+
+    r = dir_create(root, 0700, err);
+    if (r >= 0)
+        r = prepare_run(root, err);
+    if (r >= 0)
+        r = prepare_conf(root, err);
+    if (r >= 0)
+        sweep_lib(root);
+    return r;
 }
 
 /* "ID" of "ID<suffix>", or false. */

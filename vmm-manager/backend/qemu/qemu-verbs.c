@@ -174,6 +174,8 @@ static int explain(struct driver *d, const struct verb_request *q, int r, struct
         return r;
     if (clock_now_usec() >= q->deadline_usec)
         return error_set(err, ETIMEDOUT, "'%s' was not ready in time: %s", q->id, why.text);
+    if (q->cancel)
+        return error_set(err, ECANCELED, "'%s' was given up", q->id);
     if (why.code == ERR_BACKEND_FAILED && !strstr(why.text, "qemu-system") &&
         root_last_words(driver_root(d), q->id, words, sizeof(words)) >= 0)
         return error_set_code(err, ERR_BACKEND_FAILED, "%s: %s", why.text, words);
