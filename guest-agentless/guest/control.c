@@ -91,7 +91,7 @@ static bool control_begin(struct server *s, uint32_t channel, enum control_step 
 static void thaw_finish(struct server *s)
 {
     struct control *c = &s->control;
-    int r = s->cgroup_fd >= 0 ? cgroup_write(s->cgroup_fd, "cgroup.freeze", "0") : 0;
+    int r = c->freezer ? cgroup_write(s->cgroup_fd, "cgroup.freeze", "0") : 0;
 
     if (r < 0) {
         control_fail(s, -r, "thaw: let the processes go");
@@ -100,6 +100,7 @@ static void thaw_finish(struct server *s)
     if (c->frozen_usec != 0)
         process_shift_timers(s, clock_now_usec() - c->frozen_usec);
     c->frozen_usec = 0;
+    c->freezer = false;
     s->thawed = true;
     event_done(s, c->channel);
     control_idle(s);
@@ -109,8 +110,9 @@ static void unfreeze(struct server *s)
 {
     s->control.frozen_usec = 0;
     s->thawed = true;
-    if (s->cgroup_fd >= 0)
+    if (s->control.freezer)
         (void)cgroup_write(s->cgroup_fd, "cgroup.freeze", "0");
+    s->control.freezer = false;
 }
 
 static void off_finish(struct server *s)
@@ -176,6 +178,11 @@ static void on_helper(struct source *source, uint32_t events)
     (void)control_reap(container_of(c, struct server, control));
 }
 
+static const char *root_of(const struct server *s)
+{
+    return s->options.root ? s->options.root : "/";
+}
+
 /* Runs thaw (given) or sync (NULL) in a child outside the users' cgroups. */
 static int start_helper(struct server *s, const Hearth__V1__Thaw *thaw)
 {
@@ -188,7 +195,7 @@ static int start_helper(struct server *s, const Hearth__V1__Thaw *thaw)
     c->pid = fork();
     if (c->pid == 0) {
         if (thaw) {
-            r = identity_apply(thaw, s->options.root ? s->options.root : "/", &err);
+            r = identity_apply(thaw, root_of(s), &err);
             if (r < 0)
                 spawn_fail(fds[1], HEARTH__V1__CODE__CODE_SYSTEM, -r, "%s", err.text);
         } else if (!s->options.fake_identity) {
@@ -331,9 +338,31 @@ void control_thaw(struct server *s, uint32_t channel, const Hearth__V1__Thaw *th
         thaw_finish(s);
         return;
     }
+    if (s->is_init && !s->control.freezer && process_none_left(s)) {
+        r = identity_apply(thaw, root_of(s), &err);
+        if (r < 0)
+            control_fail(s, -r, err.text);
+        else
+            thaw_finish(s);
+        return;
+    }
     r = start_helper(s, thaw);
     if (r < 0)
         control_fail(s, -r, "thaw: start the helper");
+}
+
+/* The next process's cgroup, made now and not by every clone. */
+static void prepare_cgroup(struct server *s)
+{
+    int fd;
+
+    if (s->cgroup_fd < 0 || s->spare_cgroup)
+        return;
+    fd = cgroup_create(s->cgroup_fd, s->last_cgroup + 1, &(struct cgroup_limits){0});
+    if (fd < 0)
+        return;
+    (void)fd_close(fd);
+    s->spare_cgroup = ++s->last_cgroup;
 }
 
 void control_freeze(struct server *s, uint32_t channel)
@@ -345,10 +374,12 @@ void control_freeze(struct server *s, uint32_t channel)
         return;
     s->thawed = false;
     c->frozen_usec = clock_now_usec();
-    if (s->cgroup_fd < 0) {
+    if (s->cgroup_fd < 0 || process_none_left(s)) {
+        prepare_cgroup(s);
         start_sync(s, CONTROL_SYNCING);
         return;
     }
+    c->freezer = true;
     r = watch_events(s);
     if (r == 0)
         r = cgroup_write(s->cgroup_fd, "cgroup.freeze", "1");

@@ -9,7 +9,9 @@
 
 /*
  * Thaw, Freeze and PowerOff: one at a time. What can block (writing files of the guest, sync) runs
- * in a helper process, whose end moves the step on.
+ * in a helper process, whose end moves the step on. Where no process of a user's lives, nobody can
+ * make a file system wait and nobody has to be frozen: then thaw needs neither helper nor freezer,
+ * which makes a clone answer sooner.
  *
  *   THAW      the helper applies the identity; then the cgroup is let go and the server opens
  *   FREEZING  waits for cgroup.events to say frozen, with a deadline
@@ -36,6 +38,7 @@ struct control {
     uint32_t channel;
     uint64_t deadline_usec; /* USEC_INFINITY: none */
     uint64_t frozen_usec;   /* since when; 0: not frozen */
+    bool freezer;           /* the cgroup is frozen, or about to be */
     pid_t pid;              /* of the helper, 0: none */
     int pidfd, result_fd;   /* owned */
     struct source pid_source;

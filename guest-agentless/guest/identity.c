@@ -2,12 +2,14 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <linux/random.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,23 +97,24 @@ static int apply_entropy(const ProtobufCBinaryData *entropy, struct error *err)
  * Replaces the content of a file of one line. In place where it can be: a full disk must not keep a
  * sandbox from waking up, and rewriting the same block needs no new one.
  */
-static int write_line(const char *path, const char *line, struct error *err)
+static int write_line(int dir_fd, const char *path, const char *line, struct error *err)
 {
     _cleanup_close_ int fd = -EBADF;
     struct stat st;
     char text[128];
     int size = snprintf(text, sizeof(text), "%s\n", line);
 
-    fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    fd = openat(dir_fd, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         /* A link or a special file: ours takes its place. */
         fd = fd_close(fd);
-        (void)unlink(path);
-        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        (void)unlinkat(dir_fd, path, 0);
+        fd = openat(dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        st.st_size = 0;
     }
     if (fd < 0)
         return error_set(err, errno, "thaw: open %s: %s", path, errno_text(errno));
-    if (pwrite(fd, text, (size_t)size, 0) != size || ftruncate(fd, size) < 0)
+    if (pwrite(fd, text, (size_t)size, 0) != size || (st.st_size > size && ftruncate(fd, size) < 0))
         return error_set(err, errno, "thaw: write %s: %s", path, errno_text(errno));
     return 0;
 }
@@ -131,7 +134,7 @@ static int apply_boot_id(const char *boot_id, const char *root, struct error *er
     char path[512];
     int r;
 
-    r = write_line(BOOT_ID_FILE, boot_id, err);
+    r = write_line(AT_FDCWD, BOOT_ID_FILE, boot_id, err);
     if (r < 0)
         return r;
     (void)snprintf(path, sizeof(path), "%s/proc/sys/kernel/random/boot_id", root);
@@ -143,8 +146,25 @@ static int apply_boot_id(const char *boot_id, const char *root, struct error *er
     return 0;
 }
 
+/* /etc of the user's root, made if it is missing; links in the way stay inside the root. */
+static int open_etc(const char *root)
+{
+    const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                                 .resolve = RESOLVE_IN_ROOT};
+    _cleanup_close_ int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long fd;
+
+    if (root_fd < 0)
+        return -errno;
+    fd = syscall(SYS_openat2, root_fd, "etc", &how, sizeof(how));
+    if (fd < 0 && errno == ENOENT && mkdirat(root_fd, "etc", 0755) == 0)
+        fd = syscall(SYS_openat2, root_fd, "etc", &how, sizeof(how));
+    return fd < 0 ? -errno : (int)fd;
+}
+
 int identity_apply(const Hearth__V1__Thaw *thaw, const char *root, struct error *err)
 {
+    _cleanup_close_ int etc_fd = -EBADF;
     struct timespec now = {
         .tv_sec = (time_t)(thaw->realtime_nsec / NSEC_PER_SEC),
         .tv_nsec = (long)(thaw->realtime_nsec % NSEC_PER_SEC),
@@ -161,11 +181,11 @@ int identity_apply(const Hearth__V1__Thaw *thaw, const char *root, struct error 
     r = apply_boot_id(thaw->boot_id, root, err);
     if (r < 0)
         return r;
-    if (chroot(root) < 0 || chdir("/") < 0)
-        return error_set(err, errno, "thaw: enter the root: %s", errno_text(errno));
-    (void)mkdir("/etc", 0755);
-    r = write_line("/etc/hostname", thaw->hostname, err);
+    etc_fd = open_etc(root);
+    if (etc_fd < 0)
+        return error_set(err, -etc_fd, "thaw: open /etc: %s", errno_text(-etc_fd));
+    r = write_line(etc_fd, "hostname", thaw->hostname, err);
     if (r < 0)
         return r;
-    return write_line("/etc/machine-id", thaw->machine_id, err);
+    return write_line(etc_fd, "machine-id", thaw->machine_id, err);
 }

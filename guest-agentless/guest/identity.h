@@ -8,6 +8,6 @@ int identity_check(const Hearth__V1__Thaw *thaw, struct error *err);
 
 /*
  * Gives this machine its identity: random pool, wall clock, host name, boot id, machine id. `root`
- * is the user's root file system. Blocks and enters the root for good: for a helper process.
+ * is the user's root file system. Blocks as long as the user's file systems do.
  */
 int identity_apply(const Hearth__V1__Thaw *thaw, const char *root, struct error *err);

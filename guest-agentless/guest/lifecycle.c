@@ -44,7 +44,7 @@ void process_spawned(struct process *p)
 
 static void sweep_cgroup(struct process *p)
 {
-    if (p->cgroup_left && cgroup_remove(p->server->cgroup_fd, p->id) != -EBUSY) {
+    if (p->cgroup_left && cgroup_remove(p->server->cgroup_fd, p->cgroup) != -EBUSY) {
         p->cgroup_left = false;
         p->cgroup_fd = fd_close(p->cgroup_fd);
     }

@@ -71,14 +71,12 @@ static void loopback_up(void)
     (void)ioctl(fd, SIOCSIFFLAGS, &request);
 }
 
+/* For want of memory the kernel never kills PID 1. */
 static void protect_self(void)
 {
     struct rlimit limit = {.rlim_cur = OWN_FILES, .rlim_max = 524288};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
-    _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-    if (fd >= 0)
-        (void)!write(fd, "-1000", 5);
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     (void)sigaction(SIGPIPE, &ignore, NULL);
 }

@@ -51,8 +51,8 @@ void process_free(struct process *p)
     p->pidfd = fd_close(p->pidfd);
     p->error_fd = fd_close(p->error_fd);
     p->cgroup_fd = fd_close(p->cgroup_fd);
-    if (p->cgroup_left && cgroup_remove(s->cgroup_fd, p->id) == -EBUSY)
-        leave_cgroup(s, p->id);
+    if (p->cgroup_left && cgroup_remove(s->cgroup_fd, p->cgroup) == -EBUSY)
+        leave_cgroup(s, p->cgroup);
     free(p->label);
     strv_free(p->argv);
     free(p->recent);
@@ -92,6 +92,28 @@ unsigned process_count_alive(const struct server *s)
     TAILQ_FOREACH(p, &s->processes, link)
     count += p->state < PROCESS_EXITED;
     return count;
+}
+
+static bool none_but(const struct server *s, const struct process *self)
+{
+    const struct process *p;
+
+    TAILQ_FOREACH(p, &s->processes, link)
+    {
+        if (p != self && (p->state < PROCESS_EXITED || p->cgroup_left))
+            return false;
+    }
+    return TAILQ_EMPTY(&s->leftovers);
+}
+
+bool process_is_alone(const struct process *p)
+{
+    return none_but(p->server, p);
+}
+
+bool process_none_left(const struct server *s)
+{
+    return none_but(s, NULL);
 }
 
 void process_mark_ready(struct process *p)

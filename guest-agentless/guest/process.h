@@ -50,6 +50,7 @@ struct process {
     int pidfd, error_fd; /* owned */
     struct source pid_source, error_source;
     int cgroup_fd;    /* owned; -EBADF: none */
+    uint64_t cgroup;  /* number of its cgroup */
     bool cgroup_left; /* its directory is still there */
     uint32_t channel; /* 0: nobody attached */
 
@@ -89,6 +90,9 @@ struct process *process_find(struct server *s, uint64_t id);
 struct process *process_find_channel(struct server *s, uint32_t channel);
 /* Processes that are not over. */
 unsigned process_count_alive(const struct server *s);
+/* Nothing that a request has started lives any more, daemons included; or nothing but p. */
+bool process_none_left(const struct server *s);
+bool process_is_alone(const struct process *p);
 
 /* It may have something to send. */
 void process_mark_ready(struct process *p);

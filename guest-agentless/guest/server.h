@@ -13,7 +13,7 @@
 /* All state of the guest's server. One thread, no globals. */
 struct server {
     struct guest_options options; /* strings are weak */
-    bool is_init;                 /* PID 1 of a guest: orphans, OOM score, power */
+    bool is_init;                 /* PID 1 of a guest: orphans, power */
     bool thawed;
     bool stop; /* leave the loop */
     bool power_off;
@@ -22,7 +22,8 @@ struct server {
     struct conn *active; /* weak: the conversation; NULL: none */
     struct process_list processes, ready;
     struct leftover_list leftovers; /* owned */
-    uint64_t last_process_id;
+    uint64_t last_process_id, last_cgroup;
+    uint64_t spare_cgroup; /* made ahead for the next process; 0: none */
     struct ring_pool pool;
     int cgroup_fd; /* owned: of options.cgroup_dir; -EBADF: none */
     int ops_fd;    /* owned: its `ops` */

@@ -79,23 +79,11 @@ static void place_fds(struct spawn *sp)
     sp->error_fd = ERROR_FD;
 }
 
-static void write_file(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        (void)!write(fd, text, strlen(text));
-        (void)close(fd);
-    }
-}
-
 static void enter_root(struct spawn *sp)
 {
     if (sp->is_init) {
         struct rlimit limit = {.rlim_cur = NOFILE_SOFT, .rlim_max = NOFILE_HARD};
 
-        /* PID 1 may not be killed for memory; what it starts may. */
-        write_file("/proc/self/oom_score_adj", "0");
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
     (void)umask(022);

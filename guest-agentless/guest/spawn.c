@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 #include "base/fd.h"
 #include "base/strv.h"
 #include "guest/cgroup.h"
+#include "guest/clone.h"
 #include "guest/event.h"
 #include "guest/pty.h"
 #include "guest/server.h"
@@ -93,30 +92,35 @@ static void on_error_pipe(struct source *source, uint32_t events)
     process_spawned(container_of(source, struct process, error_source));
 }
 
-/*
- * fork(), into the cgroup at once where the kernel can: moving there afterwards waits for a grace
- * period of RCU. The raw call skips the C library's fork handlers, which only matters to programs
- * with threads; those (tests) have no cgroups.
- */
-static pid_t fork_into(struct spawn *sp, int cgroup_fd)
+static void run_shared(void *argument)
 {
-    struct clone_args args = {
-        .flags = CLONE_INTO_CGROUP,
-        .exit_signal = SIGCHLD,
-        .cgroup = (unsigned long long)(unsigned)cgroup_fd,
-    };
+    spawn_child(argument);
+}
+
+/*
+ * fork(), into the cgroup at once where the kernel can. A program that nothing else runs beside
+ * shares our memory until it is executed: it can wait for nobody then but the kernel's own file
+ * systems, so we may stand still meanwhile. Not with limits, which could end the child at any
+ * point of its work in our heap.
+ */
+static pid_t fork_into(struct spawn *sp, int cgroup_fd, bool alone)
+{
+    struct spawn shared = *sp; /* its own: the child moves descriptors in it */
     pid_t pid;
 
     if (cgroup_fd < 0)
         return fork();
-    pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    pid = alone && sp->argv ? clone_shared_into(cgroup_fd, run_shared, &shared)
+                            : clone_into(cgroup_fd);
+    if (pid == 0)
+        spawn_child(sp);
     if (pid >= 0 || (errno != ENOSYS && errno != EINVAL && errno != E2BIG && errno != EOPNOTSUPP))
         return pid;
     sp->cgroup_fd = cgroup_fd;
     return fork();
 }
 
-static int start_child(struct process *p, struct spawn *sp, int cgroup_fd)
+static int start_child(struct process *p, struct spawn *sp, int cgroup_fd, bool alone)
 {
     struct poller *poller = &p->server->poller;
     int error_pipe[2], r;
@@ -130,7 +134,7 @@ static int start_child(struct process *p, struct spawn *sp, int cgroup_fd)
         return r;
     p->started_usec = clock_now_usec();
     p->started_wall_usec = clock_wall_usec();
-    p->pid = fork_into(sp, cgroup_fd);
+    p->pid = fork_into(sp, cgroup_fd, alone);
     if (p->pid < 0)
         return -errno;
     if (p->pid == 0)
@@ -318,6 +322,7 @@ static int exec_start(struct process *p, struct spawn *sp, const Hearth__V1__Exe
 {
     struct server *s = p->server;
     struct cgroup_limits limits = {0};
+    bool alone;
     int r;
 
     p->label = strdup(exec->label);
@@ -332,13 +337,16 @@ static int exec_start(struct process *p, struct spawn *sp, const Hearth__V1__Exe
         limits.memory_bytes = exec->limits->memory_bytes;
         limits.pids = exec->limits->pids;
     }
+    alone = process_is_alone(p) && limits.memory_bytes == 0 && limits.pids == 0;
     if (s->cgroup_fd >= 0) {
-        p->cgroup_fd = cgroup_create(s->cgroup_fd, p->id, &limits);
+        p->cgroup = s->spare_cgroup ? s->spare_cgroup : ++s->last_cgroup;
+        s->spare_cgroup = 0;
+        p->cgroup_fd = cgroup_create(s->cgroup_fd, p->cgroup, &limits);
         if (p->cgroup_fd < 0)
             return error_set(err, -p->cgroup_fd, "cgroup: %s", errno_text(-p->cgroup_fd));
         p->cgroup_left = true;
     }
-    r = start_child(p, sp, p->cgroup_fd);
+    r = start_child(p, sp, p->cgroup_fd, alone);
     if (r < 0)
         return error_set(err, -r, "start '%.128s': %s", sp->argv[0], errno_text(-r));
     if (exec->timeout_msec > 0)
@@ -406,7 +414,7 @@ void spawn_op(struct server *s, uint32_t channel, const Hearth__V1__Request *req
     p->op = true;
     r = add_op_streams(p, &sp, request);
     if (r == 0)
-        r = start_child(p, &sp, s->ops_fd);
+        r = start_child(p, &sp, s->ops_fd, /* alone= */ false);
     if (r < 0) {
         (void)error_set(&err, -r, "start the operation: %s", errno_text(-r));
         reject(s, channel, p, r, &err);
