@@ -149,3 +149,21 @@ int kernel_extract_elf(const char *bzimage, const char *to, struct error *err)
         (void)unlink(beside);
     return r;
 }
+
+int kernel_elf(const struct kernel *kernel, char *ret, size_t size, struct error *err)
+{
+    const char *slash = strrchr(kernel->path, '/');
+    bool packed = kernel_is_bzimage(kernel->path);
+    int n;
+
+    /* The directory of a kernel is replaced as a whole: what is beside it belongs to it. */
+    if (packed)
+        n = snprintf(ret, size, "%.*s/vmlinux", (int)(slash - kernel->path), kernel->path);
+    else
+        n = snprintf(ret, size, "%s", kernel->path);
+    if (n < 0 || (size_t)n >= size)
+        return error_set(err, ENAMETOOLONG, "kernel '%s': the path is too long", kernel->path);
+    if (!packed || file_exists(ret))
+        return 0;
+    return kernel_extract_elf(kernel->path, ret, err);
+}

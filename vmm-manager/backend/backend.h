@@ -18,25 +18,28 @@ struct backend;
 
 struct backend_caps {
     bool available;
-    char reason[256];      /* why not, and what to do about it */
-    char version[128];     /* "QEMU 7.2.22, libvirt 9.0.0" */
-    char accelerator[32];  /* "kvm", "tcg" */
-    char cpu_model[64];    /* part of a snapshot's fit */
+    char reason[256];     /* why not, and what to do about it */
+    char version[128];    /* "QEMU 7.2.22, libvirt 9.0.0" */
+    char accelerator[32]; /* "kvm", "tcg" */
+    char cpu_model[64];   /* part of a snapshot's fit */
     bool snapshot_memory;
     bool live_save;
     bool diff_snapshot;
+    bool elf_kernel;   /* boots an ELF; a bzImage must be unpacked first */
+    char warning[256]; /* what a person should know although it works; "" when nothing */
+    char warning_fix[128];
 };
 
 /* A machine. All paths absolute; strings weak, copied by the callee. */
 struct vm_spec {
     const char *id;
-    const char *dir;       /* private directory of this VM, exists */
+    const char *dir; /* private directory of this VM, exists */
     uint32_t cpus;
     uint32_t memory_mib;
-    const char *kernel;    /* boot only */
-    const char *initramfs; /* boot only */
-    const char *image;     /* drive 0, read-only EROFS */
-    const char *disk;      /* drive 1, writable */
+    const char *kernel;      /* boot only */
+    const char *initramfs;   /* boot only */
+    const char *image;       /* drive 0, read-only EROFS */
+    const char *disk;        /* drive 1, writable */
     const char *memory_file; /* boot for a template: shared memory file to create; else NULL */
 };
 
@@ -53,14 +56,19 @@ typedef void (*backend_gone_fn)(const char *id, const char *reason, void *userda
 
 struct backend_ops {
     const char *name;
+    /*
+     * The VMM takes a connection to the console before the guest does, and closes it again: until
+     * the guest's first answer an end of the connection only means to try again.
+     */
+    bool console_closes_early;
     /* Blocking and cheap after the first call; the daemon calls it on a worker. */
     void (*probe)(struct backend *b, struct backend_caps *ret);
     /* Cold boot. */
     int (*boot)(struct backend *b, const struct vm_spec *spec, uint64_t deadline_usec,
                 backend_vm_fn done, void *userdata);
     /*
-     * A paused snapshot of device state into `state_file`, memory into the memory file that the VM was
-     * booted with; the VM is gone afterwards, also on failure. For templates.
+     * A paused snapshot of device state into `state_file`, memory into the memory file that the VM
+     * was booted with; the VM is gone afterwards, also on failure. For templates.
      */
     int (*save)(struct backend *b, const char *id, const char *state_file, uint64_t deadline_usec,
                 backend_done_fn done, void *userdata);
@@ -81,6 +89,8 @@ struct backend_ops {
     int (*list)(struct backend *b, char ***ret_ids, struct error *err);
     /* A connected non-blocking console descriptor, or a negative errno; never blocks. */
     int (*console_connect)(struct backend *b, const char *id, struct error *err);
+    /* The daemon ends: no more work goes to the workers, which are freed next. May be NULL. */
+    void (*quiesce)(struct backend *b);
     struct backend *(*free)(struct backend *b);
 };
 

@@ -240,6 +240,9 @@ struct core *core_free(struct core *core)
     if (!core)
         return NULL;
     core->closing = true;
+    for (size_t i = 0; i < core->n_slots; i++)
+        if (core->slots[i].backend->ops->quiesce)
+            core->slots[i].backend->ops->quiesce(core->slots[i].backend);
     core->queue_wake = source_free(core->queue_wake);
     core->uring = uring_free(core->uring);
     core->io_workers = workers_free(core->io_workers);

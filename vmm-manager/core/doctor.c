@@ -39,8 +39,12 @@ static void check_backends(struct doctor *d)
     for (size_t i = 0; i < d->core->n_slots; i++) {
         struct backend_slot *slot = &d->core->slots[i];
         struct backend_caps caps;
+        char name[64];
 
         slot_probe(slot, &caps);
+        (void)snprintf(name, sizeof(name), "%s-safety", slot->backend->ops->name);
+        if (caps.warning[0])
+            doctor_add(d, name, false, DOCTOR_WARNING, caps.warning_fix, "%s", caps.warning);
         any = any || caps.available;
         if (caps.available)
             doctor_add(d, slot->backend->ops->name, true, DOCTOR_INFO, NULL,

@@ -11,9 +11,10 @@
 
 /*
  * Theory of operation. CONNECTING: a timer tries console_connect() with a growing pause. HELLO,
- * then THAWING, then READY; BROKEN ends it from anywhere. The console may be broken from inside its
- * own callbacks, so it is freed by guest_link_free() only, which the owner may call inside
- * on_broken: console.h allows console_free() there.
+ * then THAWING, then READY; BROKEN ends it from anywhere. Where the VMM takes connections before
+ * the guest does, an end of the connection leads from HELLO back to CONNECTING. The console may be
+ * broken from inside its own callbacks, so it is freed by guest_link_free() only, which the owner
+ * may call inside on_broken: console.h allows console_free() there.
  */
 #define RETRY_FIRST_USEC (1 * USEC_PER_MSEC)
 #define RETRY_MAX_USEC (50 * USEC_PER_MSEC)
@@ -103,6 +104,20 @@ static void on_thawed(struct console *c, const struct error *err, void *userdata
         link_ready(link);
 }
 
+/* 0: the connection came too early, and the next try is set. */
+static int link_try_again(struct guest_link *link, const struct error *err)
+{
+    uint64_t now = clock_now_usec(), pause = link->pause_usec;
+
+    if (!link->backend->ops->console_closes_early || err->code != ERR_GUEST_GONE ||
+        now >= link->deadline_usec)
+        return -EAGAIN;
+    link->console = console_free(link->console);
+    link->state = LINK_CONNECTING;
+    link->pause_usec = MIN(pause * 2, RETRY_MAX_USEC);
+    return source_set_time(link->timer, MIN(now + pause, link->deadline_usec));
+}
+
 static void on_hello(struct console *c, const struct error *err, void *userdata)
 {
     struct guest_link *link = userdata;
@@ -112,7 +127,8 @@ static void on_hello(struct console *c, const struct error *err, void *userdata)
     if (link->state != LINK_HELLO)
         return;
     if (err) {
-        link_break(link, err);
+        if (link_try_again(link, err) < 0)
+            link_break(link, err);
         return;
     }
     trace(link, "answered the hello");

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/strv.h"
+#include "kernel/vmlinux.h"
 
 struct resolve_job {
     struct core *core;        /* weak; the worker reads only what never changes in it */
@@ -35,8 +36,8 @@ void slot_probe(struct backend_slot *slot, struct backend_caps *ret)
     pthread_mutex_unlock(&slot->probe_lock);
 }
 
-/* The backend asked for, or the first that works. */
-static int choose_backend(struct resolve_job *job)
+/* The backend asked for, or with NULL the first that works. */
+static int choose_backend(struct resolve_job *job, const char *name)
 {
     struct core *core = job->core;
     struct backend_caps caps, first = {0};
@@ -44,7 +45,7 @@ static int choose_backend(struct resolve_job *job)
     for (size_t i = 0; i < core->n_slots; i++) {
         struct backend_slot *slot = &core->slots[i];
 
-        if (job->spec.backend && strcmp(job->spec.backend, slot->backend->ops->name) != 0)
+        if (name && strcmp(name, slot->backend->ops->name) != 0)
             continue;
         slot_probe(slot, &caps);
         if (caps.available) {
@@ -56,7 +57,7 @@ static int choose_backend(struct resolve_job *job)
             first = caps;
     }
     return error_set_code(&job->err, ERR_BACKEND_UNAVAILABLE, "backend '%s': %s",
-                          job->spec.backend ? job->spec.backend : "any",
+                          name ? name : "any",
                           first.reason[0] ? first.reason : "there is none on this host");
 }
 
@@ -112,7 +113,13 @@ static int fill_kernel(struct resolve_job *job, struct origin *o)
                             job->result.initramfs, o->initramfs_sha256, &job->err);
     if (r < 0)
         return r;
-    (void)snprintf(job->result.kernel, sizeof(job->result.kernel), "%s", kernel.path);
+    if (job->result.caps.elf_kernel) {
+        r = kernel_elf(&kernel, job->result.kernel, sizeof(job->result.kernel), &job->err);
+        if (r < 0)
+            return r;
+    } else {
+        (void)snprintf(job->result.kernel, sizeof(job->result.kernel), "%s", kernel.path);
+    }
     (void)snprintf(o->kernel_version, sizeof(o->kernel_version), "%s", kernel.version);
     (void)snprintf(o->kernel_sha256, sizeof(o->kernel_sha256), "%s", kernel.sha256);
     return 0;
@@ -162,6 +169,9 @@ static int resolve_template(struct resolve_job *job)
         error_wrap(&job->err, "template '%s'", id);
         return r;
     }
+    r = choose_backend(job, job->spec.backend ? job->spec.backend : manifest.origin.backend);
+    if (r < 0)
+        return r;
     if (!file_exists(manifest.origin.image_path))
         return error_set_code(&job->err, ERR_IMAGE_NOT_FOUND,
                               "template '%s': its image '%s' is no longer there", id,
@@ -188,13 +198,13 @@ static void resolve_run(void *userdata)
 {
     struct resolve_job *job = userdata;
 
-    if (check_space(job) < 0 || choose_backend(job) < 0)
+    if (check_space(job) < 0)
         return;
     if (job->spec.template) {
         (void)resolve_template(job);
         return;
     }
-    if (resolve_image(job) < 0)
+    if (choose_backend(job, job->spec.backend) < 0 || resolve_image(job) < 0)
         return;
     (void)fill_backend(job, &job->result.origin);
 }

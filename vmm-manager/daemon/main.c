@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/native/api.h"
+#include "backend/firecracker/firecracker.h"
 #include "backend/qemu/qemu.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -20,6 +21,7 @@
  * sandboxes live on and the next daemon adopts them.
  */
 static const struct core_backend_factory backends[] = {
+    {"firecracker", backend_firecracker_new},
     {"qemu", backend_qemu_new},
 };
 

@@ -10,10 +10,11 @@
 #include "base/clock.h"
 
 /*
- * Theory of operation. libcurl tells through two callbacks which sockets and which time it waits for;
- * both become sources of the loop, and every event is handed back with curl_multi_socket_action(). A
- * finished transfer is found in reap(), which may be entered from any of them; callbacks of calls run
- * there and may free any call, so the list is read again after each.
+ * Theory of operation. libcurl tells through two callbacks which sockets and which time it waits
+ * for; both become sources of the loop, and every event is handed back with
+ * curl_multi_socket_action(). A finished transfer is found in reap(), which may be entered from any
+ * of them; callbacks of calls run there and may free any call, so the list is read again after
+ * each.
  */
 struct fc_client {
     struct loop *loop; /* ref */
@@ -266,8 +267,8 @@ static void transport_error(const struct fc_call *call, CURLcode code, struct er
                        call->path);
         break;
     case CURLE_COULDNT_CONNECT:
-        error_set_code(err, ERR_UNAVAILABLE, "Firecracker is not there for %s %s: %s",
-                       call->method, call->path, what);
+        error_set_code(err, ERR_UNAVAILABLE, "Firecracker is not there for %s %s: %s", call->method,
+                       call->path, what);
         break;
     case CURLE_WRITE_ERROR:
         error_set_code(err, ERR_BACKEND_FAILED, "Firecracker's answer to %s %s is over %u bytes",

@@ -20,9 +20,10 @@ int fc_client_new(struct loop *loop, struct fc_client **ret);
 struct fc_client *fc_client_free(struct fc_client *client);
 
 /*
- * Exactly one of three shapes: err NULL and status 2xx (answer may be NULL: most calls have none); err
- * with Firecracker's own fault_message (ERR_BACKEND_FAILED, status 4xx or 5xx); err of the transport
- * (time-out, refused, broken answer) with status 0. `answer` is borrowed. The call is freed after it.
+ * Exactly one of three shapes: err NULL and status 2xx (answer may be NULL: most calls have none);
+ * err with Firecracker's own fault_message (ERR_BACKEND_FAILED, status 4xx or 5xx); err of the
+ * transport (time-out, refused, broken answer) with status 0. `answer` is borrowed. The call is
+ * freed after it.
  */
 typedef void (*fc_call_fn)(long status, const json_t *answer, const struct error *err,
                            void *userdata);

@@ -104,8 +104,9 @@ static void decide_jail(struct fc_programs *p)
         (void)snprintf(p->not_jailed, sizeof(p->not_jailed),
                        "no jailer beside firecracker or on PATH");
     else if (!fc_jail_cgroup_root())
-        (void)snprintf(p->not_jailed, sizeof(p->not_jailed), "no cgroup v2 tree is mounted at "
-                                                             "/sys/fs/cgroup");
+        (void)snprintf(p->not_jailed, sizeof(p->not_jailed),
+                       "no cgroup v2 tree is mounted at "
+                       "/sys/fs/cgroup");
     else
         p->jailed = true;
 }
@@ -113,13 +114,16 @@ static void decide_jail(struct fc_programs *p)
 int fc_find(struct fc_programs *ret, struct error *err)
 {
     struct fc_programs p = {0};
-    char *slash;
+    char real[4096], *slash;
     int r;
 
     if (!look_for("firecracker", "HEARTH_FIRECRACKER", p.firecracker, sizeof(p.firecracker)))
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
                               "no firecracker program was found; `hearth firecracker install` "
                               "fetches it, or set HEARTH_FIRECRACKER");
+    /* The jailer names its directories after the file that it really is. */
+    if (realpath(p.firecracker, real) && strlen(real) < sizeof(p.firecracker))
+        (void)snprintf(p.firecracker, sizeof(p.firecracker), "%.255s", real);
     r = read_version(p.firecracker, p.version, sizeof(p.version), err);
     if (r < 0)
         return r;
@@ -131,8 +135,8 @@ int fc_find(struct fc_programs *ret, struct error *err)
                               p.firecracker, p.version, FC_VERSION_MIN);
     slash = strrchr(p.firecracker, '/');
     if (!getenv("HEARTH_JAILER") && slash)
-        (void)try_path(p.jailer, sizeof(p.jailer), p.firecracker,
-                       (size_t)(slash - p.firecracker), "jailer");
+        (void)try_path(p.jailer, sizeof(p.jailer), p.firecracker, (size_t)(slash - p.firecracker),
+                       "jailer");
     if (p.jailer[0] && geteuid() == 0 && fc_jail_cgroup_root())
         p.jailed = true;
     else

@@ -6,16 +6,16 @@
 
 /*
  * Which Firecracker there is and whether it can be used here. Looked for in HEARTH_FIRECRACKER (the
- * program or its directory), beside our programs (../libexec/hearth), on PATH; the jailer beside it,
- * in HEARTH_JAILER, on PATH.
+ * program or its directory), beside our programs (../libexec/hearth), on PATH; the jailer beside
+ * it, in HEARTH_JAILER, on PATH.
  */
 #define FC_VERSION_MIN "1.16.1"
 
 struct fc_programs {
     char firecracker[256];
-    char jailer[256];   /* "" when there is none */
-    char version[32];   /* "1.16.1" */
-    bool jailed;        /* root, a jailer and a cgroup v2 tree */
+    char jailer[256];     /* "" when there is none */
+    char version[32];     /* "1.16.1" */
+    bool jailed;          /* root, a jailer and a cgroup v2 tree */
     char not_jailed[128]; /* why not */
 };
 

@@ -1,13 +1,15 @@
 #include "backend/firecracker/fc-jail.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
-#include <linux/magic.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -15,32 +17,58 @@
 #include "base/log.h"
 #include "base/strv.h"
 
+#define CGROUP_ROOT "/sys/fs/cgroup"
+/* What Firecracker needs beside the guest's memory: its own 5 MiB, page tables, buffers. */
+#define MEMORY_OVERHEAD_MIB 96u
+/* Kernel and initramfs are smaller; bigger files are never copied. */
+#define COPY_MAX_BYTES (128u << 20)
+
 const char *fc_jail_cgroup_root(void)
 {
-    static const char *const root = "/sys/fs/cgroup";
     _cleanup_free_ char *controllers = NULL;
     struct statfs fs;
 
-    if (statfs(root, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
+    if (statfs(CGROUP_ROOT, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
         return NULL;
-    if (file_read("/sys/fs/cgroup/cgroup.controllers", 4096, &controllers, NULL, NULL) < 0)
+    if (file_read(CGROUP_ROOT "/cgroup.controllers", 4096, &controllers, NULL, NULL) < 0)
         return NULL;
-    return strstr(controllers, "memory") && strstr(controllers, "pids") ? root : NULL;
+    return strstr(controllers, "memory") && strstr(controllers, "pids") ? CGROUP_ROOT : NULL;
 }
 
-int fc_jail_make(struct fc_jail *jail, const char *base, bool jailed, uid_t uid, struct error *err)
+int fc_jail_from_dir(struct fc_jail *jail, const char *dir, bool jailed, uid_t uid)
 {
-    int n, r;
+    const char *slash = strrchr(dir, '/'), *program = slash;
 
     *jail = (struct fc_jail){.jailed = jailed, .uid = jailed ? uid : 0};
-    r = random_id(jail->slot, sizeof(jail->slot) - 1);
+    while (program && program > dir && program[-1] != '/')
+        program--;
+    if (dir[0] != '/' || program == dir || !name_is_valid(slash + 1) ||
+        strlen(slash + 1) >= sizeof(jail->slot) || strlen(dir) >= sizeof(jail->dir) ||
+        (size_t)(slash - program) >= sizeof(jail->program) || strstr(dir, "/../"))
+        return -EINVAL;
+    (void)snprintf(jail->program, sizeof(jail->program), "%.*s", (int)(slash - program), program);
+    (void)snprintf(jail->slot, sizeof(jail->slot), "%s", slash + 1);
+    (void)snprintf(jail->dir, sizeof(jail->dir), "%s", dir);
+    (void)snprintf(jail->root, sizeof(jail->root), "%s/root", dir);
+    return 0;
+}
+
+int fc_jail_make(struct fc_jail *jail, const char *base, const char *program, bool jailed,
+                 uid_t uid, struct error *err)
+{
+    char slot[FC_SLOT_SIZE], dir[256];
+    int n, r;
+
+    r = random_id(slot, sizeof(slot) - 1);
     if (r < 0)
         return error_set(err, -r, "random slot name: %s", errno_text(-r));
-    (void)snprintf(jail->base, sizeof(jail->base), "%s", base);
-    n = snprintf(jail->root, sizeof(jail->root), "%s/firecracker/%s/root", base, jail->slot);
-    if (n < 0 || (size_t)n + sizeof("/console.sock") > 108)
+    n = snprintf(dir, sizeof(dir), "%s/%s/%s", base, program, slot);
+    if (n < 0 || (size_t)n + sizeof("/root/console.sock") > 108)
         return error_set(err, ENAMETOOLONG,
-                         "state directory '%s' is too long for Unix sockets below it", base);
+                         "state directory: '%s' is too long for Unix sockets below it", base);
+    r = fc_jail_from_dir(jail, dir, jailed, uid);
+    if (r < 0)
+        return error_set(err, -r, "'%s' is no place for a jail", dir);
     r = dir_create(jail->root, 0700, err);
     if (r < 0)
         return r;
@@ -49,55 +77,107 @@ int fc_jail_make(struct fc_jail *jail, const char *base, bool jailed, uid_t uid,
     return 0;
 }
 
-/* A file cannot be linked across file systems: mount it over an empty one. */
-static int share_by_mount(const char *path, const char *to, bool writable, struct error *err)
-{
-    _cleanup_close_ int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+/* ---- files of the host in the jail ---- */
 
-    if (fd < 0)
-        return error_set(err, errno, "create '%s': %s", to, errno_text(errno));
-    if (mount(path, to, NULL, MS_BIND, NULL) < 0)
+/* In a child of its own, since a thread that shares its root with others cannot change it. */
+_Noreturn static void child_mount(int namespace_fd, int root, int tree, const char *name)
+{
+    if (setns(namespace_fd, CLONE_NEWNS) < 0 ||
+        move_mount(tree, "", root, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        _exit(errno);
+    _exit(0);
+}
+
+static int open_proc(pid_t pid, const char *name, int flags)
+{
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    return open(path, flags | O_CLOEXEC);
+}
+
+/*
+ * The process has a mount namespace of its own: the mount is made there, below what the process
+ * sees as its root, is seen nowhere else, and ends with the process.
+ */
+static int share_by_mount(pid_t pid, const char *path, const char *to, const char *name,
+                          bool writable, struct error *err)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC |
+                                          (writable ? 0 : MOUNT_ATTR_RDONLY)};
+    _cleanup_close_ int file = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    _cleanup_close_ int tree = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    _cleanup_close_ int namespace_fd = open_proc(pid, "ns/mnt", O_RDONLY);
+    _cleanup_close_ int root = open_proc(pid, "root", O_PATH | O_DIRECTORY);
+    siginfo_t info = {0};
+    pid_t child;
+
+    if (file < 0 || tree < 0 || namespace_fd < 0 || root < 0 ||
+        mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
         return error_set(err, errno, "mount '%s' on '%s': %s", path, to, errno_text(errno));
-    if (!writable && mount(NULL, to, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) < 0)
-        return error_set(err, errno, "make '%s' read-only: %s", to, errno_text(errno));
+    child = fork();
+    if (child < 0)
+        return error_set(err, errno, "mount '%s' on '%s': %s", path, to, errno_text(errno));
+    if (child == 0)
+        child_mount(namespace_fd, root, tree, name);
+    while (waitid(P_PID, (id_t)child, &info, WEXITED) < 0 && errno == EINTR)
+        ;
+    if (info.si_code != CLD_EXITED || info.si_status != 0)
+        return error_set(err, info.si_code == CLD_EXITED ? info.si_status : EIO,
+                         "mount '%s' on '%s': %s", path, to, errno_text(info.si_status));
     return 0;
 }
 
-int fc_jail_share(const struct fc_jail *jail, const char *path, const char *name, bool writable,
-                  struct error *err)
+static int share_by_copy(const char *path, const char *to, const struct stat *st, struct error *err)
 {
-    char real[4096], to[256];
+    if (st->st_size > (off_t)COPY_MAX_BYTES)
+        return error_set(err, EACCES, "'%s' must be readable by others to be used in a jail", path);
+    return file_copy_sparse(path, to, 0400, err);
+}
+
+static int share(const struct fc_jail *jail, pid_t pid, const char *path, const char *to,
+                 const char *name, bool writable, struct error *err)
+{
+    if (link(path, to) == 0)
+        return 0;
+    if (errno != EXDEV && errno != EPERM && errno != EMLINK)
+        return error_set(err, errno, "link '%s' to '%s': %s", path, to, errno_text(errno));
+    if (jail->jailed)
+        return share_by_mount(pid, path, to, name, writable, err);
+    if (symlink(path, to) < 0)
+        return error_set(err, errno, "link '%s' to '%s': %s", path, to, errno_text(errno));
+    return 0;
+}
+
+int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const char *name,
+                  bool writable, struct error *err)
+{
+    char real[4096], to[108];
+    bool copied = false;
+    struct stat st;
     int r;
 
-    (void)snprintf(to, sizeof(to), "%s/%s", jail->root, name);
-    if (!realpath(path, real))
+    fc_jail_path(jail, name, to);
+    if (!realpath(path, real) || stat(real, &st) < 0)
         return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
-    if (link(real, to) < 0) {
-        if (errno != EXDEV && errno != EPERM && errno != EMLINK)
-            return error_set(err, errno, "link '%s' to '%s': %s", real, to, errno_text(errno));
-        if (!jail->jailed) {
-            if (symlink(real, to) < 0)
-                return error_set(err, errno, "link '%s' to '%s': %s", real, to,
-                                 errno_text(errno));
-            return 0;
-        }
-        r = share_by_mount(real, to, writable, err);
-        if (r < 0)
-            return r;
-    }
-    if (writable && jail->jailed && chown(to, jail->uid, jail->uid) < 0)
-        return error_set(err, errno, "chown '%s': %s", to, errno_text(errno));
+    copied = jail->jailed && !writable && !(st.st_mode & S_IROTH);
+    r = copied ? share_by_copy(real, to, &st, err)
+               : share(jail, pid, real, to, name, writable, err);
+    if (r < 0)
+        return r;
+    if (jail->jailed && (copied || writable) && chown(copied ? to : real, jail->uid, jail->uid) < 0)
+        return error_set(err, errno, "chown '%s': %s", real, errno_text(errno));
     return 0;
 }
 
 int fc_jail_take_out(const struct fc_jail *jail, const char *name, const char *to,
                      struct error *err)
 {
-    char from[256];
+    char from[108];
     int r;
 
-    (void)snprintf(from, sizeof(from), "%s/%s", jail->root, name);
-    if (chown(from, 0, 0) < 0 && jail->jailed)
+    fc_jail_path(jail, name, from);
+    if (jail->jailed && chown(from, 0, 0) < 0)
         return error_set(err, errno, "chown '%s': %s", from, errno_text(errno));
     if (rename(from, to) == 0)
         return 0;
@@ -110,41 +190,50 @@ int fc_jail_take_out(const struct fc_jail *jail, const char *name, const char *t
     return r;
 }
 
-/* Whatever is mounted below the slot, also by a daemon that died. */
-static void unmount_below(const char *dir)
+/* ---- cgroup ---- */
+
+static int limit(const struct fc_jail *jail, const char *file, const char *value, struct error *err)
 {
-    _cleanup_free_ char *text = NULL;
-    char *line, *rest;
+    _cleanup_close_ int fd = -EBADF;
+    char path[128];
+    int r;
 
-    if (file_read("/proc/self/mounts", 64u << 20, &text, NULL, NULL) < 0)
-        return;
-    for (rest = text; (line = strsep(&rest, "\n")) != NULL;) {
-        char *where = strchr(line, ' ');
-        char *end = where ? strchr(where + 1, ' ') : NULL;
+    (void)snprintf(path, sizeof(path), CGROUP_ROOT "/hearth/%s/%s", jail->slot, file);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    r = fd < 0 ? -errno : fd_write_full(fd, value, strlen(value));
+    return r < 0 ? error_set(err, -r, "write '%s' to '%s': %s", value, path, errno_text(-r)) : 0;
+}
 
-        if (!end)
-            continue;
-        *end = '\0';
-        if (string_starts_with(where + 1, dir) && where[1 + strlen(dir)] == '/')
-            (void)umount2(where + 1, MNT_DETACH | UMOUNT_NOFOLLOW);
-    }
+int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus, struct error *err)
+{
+    char value[64];
+    int r;
+
+    if (!jail->jailed)
+        return 0;
+    (void)snprintf(value, sizeof(value), "%llu",
+                   (unsigned long long)(memory_mib + MEMORY_OVERHEAD_MIB) << 20);
+    r = limit(jail, "memory.max", value, err);
+    if (r < 0)
+        return r;
+    /* A fifth of a CPU for what Firecracker itself does beside its vCPUs. */
+    (void)snprintf(value, sizeof(value), "%u 100000", cpus * 100000 + 20000);
+    return limit(jail, "cpu.max", value, err);
 }
 
 int fc_jail_remove(const struct fc_jail *jail, struct error *err)
 {
-    char dir[256], cgroup[256];
+    char cgroup[128];
 
-    (void)snprintf(dir, sizeof(dir), "%s/firecracker/%s", jail->base, jail->slot);
-    unmount_below(dir);
     if (jail->jailed) {
-        (void)snprintf(cgroup, sizeof(cgroup), "%s/hearth/%s", fc_jail_cgroup_root(), jail->slot);
+        (void)snprintf(cgroup, sizeof(cgroup), CGROUP_ROOT "/hearth/%s", jail->slot);
         if (rmdir(cgroup) < 0 && errno != ENOENT)
-            log_warning_errno(-errno, "Failed to remove cgroup '%s', ignoring", cgroup);
+            (void)log_warning_errno(-errno, "Failed to remove cgroup '%s', ignoring", cgroup);
     }
-    return dir_remove(dir, err);
+    return dir_remove(jail->dir, err);
 }
 
-void fc_jail_socket(const struct fc_jail *jail, const char *name, char ret[108])
+void fc_jail_path(const struct fc_jail *jail, const char *name, char ret[108])
 {
     (void)snprintf(ret, 108, "%.*s/%s", 90, jail->root, name);
 }

@@ -4,15 +4,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "backend/backend.h"
-#include "backend/firecracker/fc-find.h"
 #include "base/error.h"
 
 /*
- * The directory that a Firecracker process sees as its root (jailed) or works in (plain), and what is
- * in it: BASE/firecracker/SLOT/root with hard links to image, kernel, snapshot (bind mounts where a hard
- * link cannot cross file systems), so that all paths Firecracker is told, and stores in snapshots, are
- * relative: `image`, `disk`, `kernel`, `initramfs`, `memory`, `state`, `console.sock`, `api.sock`.
+ * The directory that a Firecracker process sees as its root (jailed) or works in (plain), and what
+ * is in it: BASE/PROGRAM/SLOT/root. Files of the host come in as hard links, or where a link cannot
+ * be made as mounts inside the process's own mount namespace, which end with it. So all paths that
+ * Firecracker is told, and stores in snapshots, are relative: `image`, `disk`, `kernel`,
+ * `initramfs`, `memory`, `state`, `console.sock`, `api.sock`.
  */
 #define FC_SLOT_SIZE 13 /* 12 characters and NUL */
 #define FC_UID_FIRST 231072u
@@ -20,8 +19,9 @@
 
 struct fc_jail {
     char slot[FC_SLOT_SIZE];
-    char root[200]; /* absolute, of the directory described above */
-    char base[160]; /* chroot base */
+    char program[32];
+    char dir[160];  /* absolute, BASE/PROGRAM/SLOT */
+    char root[168]; /* dir/root */
     uid_t uid;      /* also the gid; 0 when not jailed */
     bool jailed;
 };
@@ -29,19 +29,29 @@ struct fc_jail {
 /* Mount point of a pure cgroup v2 tree with the memory and pids controllers, or NULL. */
 const char *fc_jail_cgroup_root(void);
 
-/* Names a new slot and makes its directory. */
-int fc_jail_make(struct fc_jail *jail, const char *base, bool jailed, uid_t uid, struct error *err);
+/* Names a new slot and makes its directory; `program` is the file name of Firecracker's program. */
+int fc_jail_make(struct fc_jail *jail, const char *base, const char *program, bool jailed,
+                 uid_t uid, struct error *err);
+/* A jail that is there already, by its directory; -EINVAL when that is none. */
+int fc_jail_from_dir(struct fc_jail *jail, const char *dir, bool jailed, uid_t uid);
 
-/* Makes `path` visible in the jail as `name`, without copying. writable: owned by the jail's user. */
-int fc_jail_share(const struct fc_jail *jail, const char *path, const char *name, bool writable,
+/*
+ * Makes `path` visible to the process `pid` of the jail as `name`. No copy, except of a small file
+ * that others may not read. writable: owned by the jail's user from now on.
+ */
+int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const char *name,
+                  bool writable, struct error *err);
+
+/* Limits of the process and all it does for the guest. Nothing to do when not jailed. */
+int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus,
                   struct error *err);
 
 /* Moves a file that Firecracker wrote out of the jail; copies when it must cross file systems. */
 int fc_jail_take_out(const struct fc_jail *jail, const char *name, const char *to,
                      struct error *err);
 
-/* Unmounts and removes all of it, with its cgroup. No process may be left in it. */
+/* Removes all of it, with its cgroup. No process may be left in it. */
 int fc_jail_remove(const struct fc_jail *jail, struct error *err);
 
-/* Path of a socket in the jail; always short enough for a sockaddr_un, checked in fc_jail_make(). */
-void fc_jail_socket(const struct fc_jail *jail, const char *name, char ret[108]);
+/* Path of a file in the jail; short enough for a sockaddr_un, checked in fc_jail_make(). */
+void fc_jail_path(const struct fc_jail *jail, const char *name, char ret[108]);

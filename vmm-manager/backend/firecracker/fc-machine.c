@@ -3,8 +3,8 @@
 #include <stdbool.h>
 
 /*
- * The serial line is for kernel messages and last words only: rate limited, so that a guest that prints
- * without end costs neither CPU nor disk. pci=off and the i8042 switches save probing time.
+ * The serial line is for kernel messages and last words only: rate limited, so that a guest that
+ * prints without end costs neither CPU nor disk. pci=off and the i8042 switches save probing time.
  */
 #if defined(__x86_64__)
 #define BOOT_ARGS                                                                                  \
@@ -75,8 +75,7 @@ int fc_machine_boot(const struct vm_spec *spec, struct fc_request requests[FC_RE
     add(&b, "PUT", "/drives/disk",
         json_pack("{s:s, s:s, s:b, s:b, s:s}", "drive_id", "disk", "path_on_host", "disk",
                   "is_root_device", 0, "is_read_only", 0, "cache_type", "Unsafe"));
-    add(&b, "PUT", "/vsock",
-        json_pack("{s:i, s:s}", "guest_cid", 3, "uds_path", "console.sock"));
+    add(&b, "PUT", "/vsock", json_pack("{s:i, s:s}", "guest_cid", 3, "uds_path", "console.sock"));
     add(&b, "PUT", "/entropy", json_object());
     add(&b, "PUT", "/balloon",
         json_pack("{s:i, s:b, s:i}", "amount_mib", 0, "deflate_on_oom", 1,

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,10 +20,8 @@
 #include "base/spawn.h"
 #include "base/strv.h"
 
-#define API_SOCKET "api.sock"
-/* What Firecracker needs beside the guest's memory: its own 5 MiB, page tables, buffers. */
-#define MEMORY_OVERHEAD_MIB 96u
 #define PIDS_MAX 64u
+#define RETRY_MSEC 2
 
 /* Field 22 of /proc/PID/stat, counted behind the name, which may hold anything. */
 static int read_start_time(pid_t pid, uint64_t *ret)
@@ -44,19 +43,18 @@ static int read_start_time(pid_t pid, uint64_t *ret)
     return 0;
 }
 
-static bool is_firecracker(pid_t pid)
+/* Jailed or not, the jail is what the process works in: tells it from another with the same pid. */
+static bool works_in(pid_t pid, const struct fc_jail *jail)
 {
-    char path[64], exe[4096];
-    ssize_t n;
+    struct stat there, here;
+    char path[64];
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
-    n = readlink(path, exe, sizeof(exe) - 1);
-    if (n <= 0)
-        return false;
-    exe[n] = '\0';
-    return strstr(exe, "firecracker") != NULL;
+    (void)snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
+    return stat(path, &there) == 0 && stat(jail->root, &here) == 0 && there.st_dev == here.st_dev &&
+           there.st_ino == here.st_ino;
 }
 
+/* The process by its pid; with a known start time it must be that one. */
 static int attach(struct fc_vmm *vmm)
 {
     uint64_t start_time;
@@ -65,8 +63,8 @@ static int attach(struct fc_vmm *vmm)
     if (fd < 0)
         return -ESRCH;
     if (read_start_time(vmm->pid, &start_time) < 0 ||
-        (vmm->start_time != 0 && vmm->start_time != start_time) || !is_firecracker(vmm->pid)) {
-        fd_close(fd);
+        (vmm->start_time != 0 && vmm->start_time != start_time)) {
+        (void)fd_close(fd);
         return -ESRCH;
     }
     vmm->start_time = start_time;
@@ -111,12 +109,10 @@ static void jailer_arguments(struct arguments *a, const struct fc_launch *l,
     add_option(a, "--chroot-base-dir", "%s", l->base);
     add_option(a, "--cgroup-version", "2");
     add_option(a, "--parent-cgroup", "hearth");
-    if (l->memory_mib > 0)
-        add_option(a, "--cgroup", "memory.max=%llu",
-                   (unsigned long long)(l->memory_mib + MEMORY_OVERHEAD_MIB) << 20);
+    /* The limits are set when it is known what will run in it; this makes the controllers there. */
+    add_option(a, "--cgroup", "memory.max=max");
+    add_option(a, "--cgroup", "cpu.max=max 100000");
     add_option(a, "--cgroup", "pids.max=%u", PIDS_MAX);
-    if (l->cpus > 0)
-        add_option(a, "--cgroup", "cpu.max=%u 100000", l->cpus * 100000 + 20000);
     add_option(a, "--resource-limit", "no-file=2048");
     add(a, "--new-pid-ns");
     add(a, "--");
@@ -126,7 +122,7 @@ static void firecracker_arguments(struct arguments *a, const struct fc_jail *jai
 {
     if (!jail->jailed)
         add_option(a, "--id", "%s", jail->slot);
-    add_option(a, "--api-sock", "%s", API_SOCKET);
+    add_option(a, "--api-sock", "%s", FC_API_SOCKET);
     if (getenv("HEARTH_FIRECRACKER_NO_SECCOMP"))
         add(a, "--no-seccomp");
 }
@@ -135,22 +131,30 @@ static void firecracker_arguments(struct arguments *a, const struct fc_jail *jai
 
 static int open_log(const struct fc_jail *jail, struct error *err)
 {
-    char path[256];
+    char path[108];
     int fd;
 
-    (void)snprintf(path, sizeof(path), "%s/serial.log", jail->root);
+    fc_jail_path(jail, FC_SERIAL_LOG, path);
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     return fd < 0 ? error_set(err, errno, "create '%s': %s", path, errno_text(errno)) : fd;
+}
+
+static void pid_file(const struct fc_jail *jail, char path[108])
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "%s.pid", jail->program);
+    fc_jail_path(jail, name, path);
 }
 
 static int read_pid_file(const struct fc_jail *jail, pid_t *ret)
 {
     _cleanup_free_ char *text = NULL;
-    char path[256];
+    char path[108];
     uint64_t pid;
     int r;
 
-    (void)snprintf(path, sizeof(path), "%s/firecracker.pid", jail->root);
+    pid_file(jail, path);
     r = file_read(path, 64, &text, NULL, NULL);
     if (r < 0)
         return r;
@@ -162,35 +166,63 @@ static int read_pid_file(const struct fc_jail *jail, pid_t *ret)
     return 0;
 }
 
+/* Waits for the jailer's own end; a jailer that hangs is killed. */
+static int wait_for_jailer(int pidfd, uint64_t deadline_usec, struct error *err)
+{
+    struct pollfd fd = {.fd = pidfd, .events = POLLIN};
+    uint64_t now = clock_now_usec();
+    siginfo_t info = {0};
+    bool late;
+
+    late = poll(&fd, 1, deadline_usec > now ? (int)((deadline_usec - now) / 1000 + 1) : 0) <= 0;
+    if (late)
+        (void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+    while (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED) < 0 && errno == EINTR)
+        ;
+    if (late)
+        return error_set(err, ETIMEDOUT, "the jailer does not end");
+    if (info.si_code != CLD_EXITED || info.si_status != 0)
+        return error_set_code(err, ERR_BACKEND_FAILED, "the jailer failed (%s %d)",
+                              info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
+    return 0;
+}
+
 /* The jailer forks into the new pid namespace, writes the pid and ends. */
 static int start_jailed(const struct fc_launch *l, struct fc_vmm *vmm, int log_fd,
                         struct error *err)
 {
     struct arguments a = {0};
-    struct spawn_options options = {.stdin_fd = -1, .stdout_fd = log_fd, .stderr_fd = log_fd,
-                                    .new_session = true};
-    uint64_t now = clock_now_usec();
-    int r;
+    struct spawn_options options = {
+        .stdin_fd = -1, .stdout_fd = log_fd, .stderr_fd = log_fd, .new_session = true};
+    _cleanup_close_ int pidfd = -EBADF;
+    pid_t pid;
+    int r, k;
 
     jailer_arguments(&a, l, &vmm->jail);
     firecracker_arguments(&a, &vmm->jail);
     options.argv = (const char *const *)a.argv;
     r = a.r < 0 ? error_set(err, -a.r, "start Firecracker: out of memory")
-                : spawn_run(&options, l->deadline_usec > now ? l->deadline_usec - now : 1, NULL,
-                            err);
-    strv_free(a.argv);
+                : spawn(&options, &pid, &pidfd, err);
+    (void)strv_free(a.argv);
     if (r < 0)
         return r;
-    r = read_pid_file(&vmm->jail, &vmm->pid);
-    return r < 0 ? error_set(err, -r, "the jailer left no pid file in '%s'", vmm->jail.root) : 0;
+    r = wait_for_jailer(pidfd, l->deadline_usec, err);
+    /* Also after a failure: it may have forked already. */
+    k = read_pid_file(&vmm->jail, &vmm->pid);
+    if (r >= 0 && k < 0)
+        r = error_set(err, -k, "the jailer left no pid file in '%s'", vmm->jail.root);
+    return r;
 }
 
 static int start_plain(const struct fc_launch *l, struct fc_vmm *vmm, int log_fd, struct error *err)
 {
     struct arguments a = {0};
-    struct spawn_options options = {.stdin_fd = -1, .stdout_fd = log_fd, .stderr_fd = log_fd,
-                                    .new_session = true, .cwd = vmm->jail.root};
-    char text[32], path[256];
+    struct spawn_options options = {.stdin_fd = -1,
+                                    .stdout_fd = log_fd,
+                                    .stderr_fd = log_fd,
+                                    .new_session = true,
+                                    .cwd = vmm->jail.root};
+    char text[32], path[108];
     int r;
 
     add(&a, l->programs.firecracker);
@@ -202,59 +234,103 @@ static int start_plain(const struct fc_launch *l, struct fc_vmm *vmm, int log_fd
     if (r < 0)
         return r;
     (void)snprintf(text, sizeof(text), "%d\n", (int)vmm->pid);
-    (void)snprintf(path, sizeof(path), "%s/firecracker.pid", vmm->jail.root);
+    pid_file(&vmm->jail, path);
     return file_write_atomic(path, text, strlen(text), 0600, err);
 }
 
-/* Waits for the API socket to appear, or for the process to end, which is an error. */
+/* Waits until something listens on the API socket; an end of the process is an error. */
 static int wait_for_socket(const struct fc_vmm *vmm, uint64_t deadline_usec, struct error *err)
 {
     _cleanup_close_ int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    char path[256], events[4096];
+    char path[108], events[4096];
 
-    (void)snprintf(path, sizeof(path), "%s/%s", vmm->jail.root, API_SOCKET);
+    fc_jail_path(&vmm->jail, FC_API_SOCKET, path);
     if (watch < 0 || inotify_add_watch(watch, vmm->jail.root, IN_CREATE | IN_MOVED_TO) < 0)
         return error_set(err, errno, "watch '%s': %s", vmm->jail.root, errno_text(errno));
-    while (!file_exists(path)) {
+    for (;;) {
         struct pollfd fds[2] = {{.fd = watch, .events = POLLIN},
                                 {.fd = vmm->pidfd, .events = POLLIN}};
         uint64_t now = clock_now_usec();
+        int fd = fd_connect_unix(path), wait_msec = RETRY_MSEC;
 
+        if (fd >= 0) {
+            (void)fd_close(fd);
+            return 0;
+        }
+        if (fd != -ENOENT && fd != -ECONNREFUSED)
+            return error_set(err, -fd, "connect to '%s': %s", path, errno_text(-fd));
         if (now >= deadline_usec)
             return error_set(err, ETIMEDOUT, "Firecracker made no API socket in time");
-        if (poll(fds, 2, (int)MIN((deadline_usec - now) / 1000 + 1, (uint64_t)60000)) < 0 &&
-            errno != EINTR)
+        if (fd == -ENOENT)
+            wait_msec = (int)MIN((deadline_usec - now) / 1000 + 1, (uint64_t)60000);
+        if (poll(fds, 2, wait_msec) < 0 && errno != EINTR)
             return error_set(err, errno, "poll: %s", errno_text(errno));
         if (fds[1].revents)
             return error_set_code(err, ERR_BACKEND_FAILED, "Firecracker ended at its start");
         (void)!read(watch, events, sizeof(events));
     }
-    return 0;
+}
+
+/* What Firecracker or the jailer said last, for whoever reads the error. */
+static void add_last_words(const struct fc_jail *jail, struct error *err)
+{
+    _cleanup_free_ char *text = NULL;
+    char path[108], *line;
+    size_t n;
+
+    fc_jail_path(jail, FC_SERIAL_LOG, path);
+    if (!err || file_read(path, 64 * 1024, &text, &n, NULL) < 0)
+        return;
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
+        text[--n] = '\0';
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < ' ' && text[i] != '\n')
+            text[i] = '?';
+    line = strrchr(text, '\n');
+    line = line ? line + 1 : text;
+    if (*line) {
+        char before[sizeof(err->text)];
+
+        (void)snprintf(before, sizeof(before), "%s", err->text);
+        (void)snprintf(err->text, sizeof(err->text), "%.200s: %.300s", before, line);
+    }
+}
+
+static const char *program_name(const struct fc_programs *programs)
+{
+    const char *slash = strrchr(programs->firecracker, '/');
+
+    return slash ? slash + 1 : programs->firecracker;
+}
+
+static int start(const struct fc_launch *l, struct fc_vmm *vmm, struct error *err)
+{
+    _cleanup_close_ int log_fd = open_log(&vmm->jail, err);
+    int r;
+
+    if (log_fd < 0)
+        return log_fd;
+    r = vmm->jail.jailed ? start_jailed(l, vmm, log_fd, err) : start_plain(l, vmm, log_fd, err);
+    if (vmm->pid > 0 && attach(vmm) < 0 && r >= 0)
+        r = error_set_code(err, ERR_BACKEND_FAILED, "Firecracker ended at its start");
+    if (r >= 0)
+        r = wait_for_socket(vmm, l->deadline_usec, err);
+    return r;
 }
 
 int fc_vmm_launch(const struct fc_launch *l, struct fc_vmm *ret, struct error *err)
 {
     struct fc_vmm vmm = {.pidfd = -EBADF};
-    _cleanup_close_ int log_fd = -EBADF;
     int r;
 
-    r = fc_jail_make(&vmm.jail, l->base, l->programs.jailed, l->uid, err);
+    r = fc_jail_make(&vmm.jail, l->base, program_name(&l->programs), l->programs.jailed, l->uid,
+                     err);
     if (r < 0)
         return r;
-    log_fd = open_log(&vmm.jail, err);
-    r = log_fd;
-    if (r >= 0)
-        r = vmm.jail.jailed ? start_jailed(l, &vmm, log_fd, err)
-                            : start_plain(l, &vmm, log_fd, err);
-    if (r >= 0) {
-        r = attach(&vmm);
-        if (r < 0)
-            error_set_code(err, ERR_BACKEND_FAILED, "Firecracker ended at its start");
-    }
-    if (r >= 0)
-        r = wait_for_socket(&vmm, l->deadline_usec, err);
+    r = start(l, &vmm, err);
     if (r < 0) {
         (void)fc_vmm_kill(&vmm, clock_now_usec() + 5 * USEC_PER_SEC, NULL);
+        add_last_words(&vmm.jail, err);
         (void)fc_jail_remove(&vmm.jail, NULL);
         return r;
     }
@@ -285,61 +361,48 @@ int fc_vmm_kill(struct fc_vmm *vmm, uint64_t deadline_usec, struct error *err)
 
 /* ---- after a restart ---- */
 
-int fc_vmm_record_write(const struct fc_vmm *vmm, const char *dir, struct error *err)
+int fc_vmm_record_write(const struct fc_vmm *vmm, const char *path, struct error *err)
 {
-    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:i, s:b}", "slot", vmm->jail.slot, "base",
-                             vmm->jail.base, "pid", (json_int_t)vmm->pid, "start_time",
-                             (json_int_t)vmm->start_time, "uid", (int)vmm->jail.uid, "jailed",
-                             (int)vmm->jail.jailed);
+    json_t *json = json_pack("{s:s, s:I, s:I, s:i, s:b}", "jail", vmm->jail.dir, "pid",
+                             (json_int_t)vmm->pid, "start_time", (json_int_t)vmm->start_time, "uid",
+                             (int)vmm->jail.uid, "jailed", (int)vmm->jail.jailed);
     _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    char path[512];
 
     json_decref(json);
     if (!text)
         return error_set(err, ENOMEM, "record of Firecracker: out of memory");
-    (void)snprintf(path, sizeof(path), "%s/firecracker.json", dir);
     return file_write_atomic(path, text, strlen(text), 0600, err);
 }
 
-int fc_vmm_record_read(const char *dir, struct fc_vmm *ret, struct error *err)
+int fc_vmm_record_read(const char *path, struct fc_vmm *ret, struct error *err)
 {
     struct fc_vmm vmm = {.pidfd = -EBADF};
-    const char *slot, *base;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    const char *dir;
     json_int_t pid, start_time;
-    char path[512];
-    int uid, jailed, r = 0;
-    json_t *json;
+    int uid, jailed, r;
 
-    (void)snprintf(path, sizeof(path), "%s/firecracker.json", dir);
-    json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    if (!json || json_unpack(json, "{s:s, s:s, s:I, s:I, s:i, s:b}", "slot", &slot, "base", &base,
-                             "pid", &pid, "start_time", &start_time, "uid", &uid, "jailed",
-                             &jailed) < 0) {
-        json_decref(json);
-        return error_set(err, ESRCH, "no record of a Firecracker in '%s'", dir);
-    }
-    (void)snprintf(vmm.jail.slot, sizeof(vmm.jail.slot), "%s", slot);
-    (void)snprintf(vmm.jail.base, sizeof(vmm.jail.base), "%s", base);
-    (void)snprintf(vmm.jail.root, sizeof(vmm.jail.root), "%s/firecracker/%s/root", vmm.jail.base,
-                   vmm.jail.slot);
-    vmm.jail.uid = (uid_t)uid;
-    vmm.jail.jailed = jailed;
+    if (!json)
+        return error_set(err, ENOENT, "no record '%s' of a Firecracker", path);
+    r = json_unpack(json, "{s:s, s:I, s:I, s:i, s:b}", "jail", &dir, "pid", &pid, "start_time",
+                    &start_time, "uid", &uid, "jailed", &jailed);
+    if (r == 0)
+        r = fc_jail_from_dir(&vmm.jail, dir, jailed, (uid_t)uid);
+    json_decref(json);
+    if (r < 0 || pid <= 0)
+        return error_set(err, ENOENT, "record '%s' of a Firecracker is broken", path);
     vmm.pid = (pid_t)pid;
     vmm.start_time = (uint64_t)start_time;
-    json_decref(json);
-    if (!name_is_valid(vmm.jail.slot))
-        r = error_set(err, ESRCH, "the record in '%s' names a bad slot", dir);
-    if (r == 0 && attach(&vmm) < 0)
-        r = error_set(err, ESRCH, "Firecracker (pid %d) no longer runs", (int)vmm.pid);
+    r = works_in(vmm.pid, &vmm.jail) ? attach(&vmm) : -ESRCH;
     *ret = vmm;
-    return r;
+    return r < 0 ? error_set(err, ESRCH, "Firecracker (pid %d) no longer runs", (int)vmm.pid) : 0;
 }
 
 int fc_vmm_find(const struct fc_jail *jail, struct fc_vmm *ret, struct error *err)
 {
     struct fc_vmm vmm = {.jail = *jail, .pidfd = -EBADF};
 
-    if (read_pid_file(jail, &vmm.pid) < 0 || attach(&vmm) < 0)
+    if (read_pid_file(jail, &vmm.pid) < 0 || !works_in(vmm.pid, jail) || attach(&vmm) < 0)
         return error_set(err, ESRCH, "no Firecracker runs in '%s'", jail->root);
     *ret = vmm;
     return 0;
