@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -41,6 +42,7 @@ TEST(sandbox_whose_vm_died_meanwhile_has_failed)
     struct fixture f;
     struct sandbox *sb;
     struct error err = {0};
+    siginfo_t info;
     char id[32];
     pid_t pid;
 
@@ -50,6 +52,7 @@ TEST(sandbox_whose_vm_died_meanwhile_has_failed)
     pid = sandbox_pid(sb);
     fixture_drop(&f);
     ASSERT_EQ(kill(pid, SIGKILL), 0);
+    ASSERT_OK(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT));
     fixture_restart(&f);
     fixture_wait_state(&f, id, SANDBOX_FAILED);
     sb = sandbox_find(f.core, id, NULL);

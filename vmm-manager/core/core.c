@@ -232,8 +232,9 @@ int core_new(struct loop *loop, const struct core_options *options, struct core 
 }
 
 /*
- * Workers end first; what they and the backends have posted by then is delivered while `closing`
- * makes every completion a no-op, so that nothing calls into freed memory later.
+ * Everything that could call back on its own goes first, then the workers; what they and the
+ * backends have posted by then is delivered while `closing` makes every completion a no-op, so that
+ * nothing calls into freed memory later.
  */
 struct core *core_free(struct core *core)
 {
@@ -244,11 +245,15 @@ struct core *core_free(struct core *core)
         if (core->slots[i].backend->ops->quiesce)
             core->slots[i].backend->ops->quiesce(core->slots[i].backend);
     core->queue_wake = source_free(core->queue_wake);
-    core->uring = uring_free(core->uring);
+    for (size_t i = 0; i < core->n_sandboxes; i++)
+        sandbox_quiesce(core->sandboxes[i]);
+    templates_quiesce(core);
     core->io_workers = workers_free(core->io_workers);
     core->vm_workers = workers_free(core->vm_workers);
     for (unsigned i = 0; i < 2; i++) /* what the first round posts comes with the second */
         (void)loop_run_once(core->loop, /* timeout_usec= */ 0);
+    /* After the loop's last turn, which may still start a copy; before its buffers go. */
+    core->uring = uring_free(core->uring);
     core->recovery = recovery_free(core->recovery);
     for (size_t i = 0; i < core->n_sandboxes; i++)
         (void)sandbox_free(core->sandboxes[i]);

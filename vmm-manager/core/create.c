@@ -57,6 +57,14 @@ struct creation *creation_free(struct creation *c)
     return NULL;
 }
 
+void creation_quiesce(struct sandbox *sb)
+{
+    if (!sb->creation)
+        return;
+    sb->creation->wait = template_wait_free(sb->creation->wait);
+    disk_copy_quiesce(sb->creation->copy);
+}
+
 static void progress(struct creation *c, const char *step, int percent)
 {
     if (c->cb.on_progress && !c->forgotten)

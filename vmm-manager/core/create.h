@@ -17,4 +17,6 @@ void creation_cancel(struct sandbox *sb);
  */
 void creation_report_failure(struct sandbox *sb);
 struct creation *creation_free(struct creation *c);
+/* The core ends: nothing of it calls back on its own any more. */
+void creation_quiesce(struct sandbox *sb);
 void creation_forget(struct sandbox *sb, const void *userdata);

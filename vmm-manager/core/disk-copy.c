@@ -34,6 +34,12 @@ struct disk_copy *disk_copy_free(struct disk_copy *copy)
     return NULL;
 }
 
+void disk_copy_quiesce(struct disk_copy *copy)
+{
+    if (copy)
+        copy->extents = extent_copy_free(copy->extents);
+}
+
 static void copy_run(void *userdata)
 {
     struct disk_copy *copy = userdata;

@@ -13,3 +13,5 @@ int disk_copy_start(struct core *core, const char *from, const char *to, uint32_
                     backend_done_fn done, void *userdata, struct disk_copy **ret);
 /* Only after `done`, or when the core ends. Always NULL. */
 struct disk_copy *disk_copy_free(struct disk_copy *copy);
+/* The core ends and its uring is gone: `done` will not come. NULL is fine. */
+void disk_copy_quiesce(struct disk_copy *copy);

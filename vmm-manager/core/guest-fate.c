@@ -19,7 +19,7 @@ static const struct mark {
     {"Kernel panic - not syncing: Out of memory", GUEST_FATE_OUT_OF_MEMORY},
     {"Kernel panic - not syncing: System is deadlocked on memory", GUEST_FATE_OUT_OF_MEMORY},
     {"Kernel panic - not syncing", GUEST_FATE_PANIC},
-    {"hearth-init: fatal:", GUEST_FATE_UNKNOWN}, /* it powers off then, not because it was asked */
+    {"hearth-init: fatal: ", GUEST_FATE_INIT_FAILED},
     {"reboot: Power down", GUEST_FATE_POWERED_OFF},
     {"reboot: Restarting system", GUEST_FATE_POWERED_OFF},
     {"reboot: System halted", GUEST_FATE_POWERED_OFF},
@@ -93,6 +93,10 @@ bool guest_fate_ended(const char *what, const char *log_path, const char *reason
         (void)error_set_code(err, ERR_GUEST_OUT_OF_MEMORY,
                              "%s: the guest ran out of memory: '%s'; give it more", what, line);
         return false;
+    case GUEST_FATE_INIT_FAILED:
+        (void)error_set_code(err, ERR_GUEST_GONE, "%s: the guest could not start: '%s'", what,
+                             line);
+        return false;
     case GUEST_FATE_UNKNOWN:
         break;
     }
@@ -109,6 +113,7 @@ void guest_fate_explain(const char *what, const char *log_path, struct error *er
     switch (guest_fate_read(log_path, line)) {
     case GUEST_FATE_PANIC:
     case GUEST_FATE_OUT_OF_MEMORY:
+    case GUEST_FATE_INIT_FAILED:
         (void)guest_fate_ended(what, log_path, "", &why);
         error_copy(err, &why);
         return;

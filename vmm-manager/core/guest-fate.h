@@ -11,6 +11,7 @@
 enum guest_fate {
     GUEST_FATE_UNKNOWN,
     GUEST_FATE_POWERED_OFF,
+    GUEST_FATE_INIT_FAILED, /* hearth-init could not do its part and said why */
     GUEST_FATE_PANIC,
     GUEST_FATE_OUT_OF_MEMORY,
 };

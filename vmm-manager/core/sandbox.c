@@ -49,6 +49,7 @@ void sandbox_quiesce(struct sandbox *sb)
     sb->deadline = source_free(sb->deadline);
     sb->lifetime = source_free(sb->lifetime);
     sb->retry = source_free(sb->retry);
+    creation_quiesce(sb);
 }
 
 struct sandbox *sandbox_free(struct sandbox *sb)
