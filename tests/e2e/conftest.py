@@ -79,6 +79,8 @@ class Hearth:
         self.env = {**os.environ, "HEARTH_STATE": str(self.state), "HEARTH_CACHE": str(cache)}
         for name in ("HEARTH_SOCKET", "HEARTH_NO_AUTOSTART"):
             self.env.pop(name, None)
+        if BACKEND == "qemu":  # also for commands that name no backend
+            self.env["HEARTH_FIRECRACKER"] = "/nonexistent"
         self.client = Client(str(self.socket))
         self.daemon = None
 

@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MODE_SILENT 1   /* never answers */
-#define MODE_GARBAGE 2  /* endless noise from the start */
-#define MODE_PANIC 3    /* PID 1 ends: the kernel panics */
-#define MODE_SYNCS 4    /* endless sync marks and half frames */
-#define MODE_FATAL 5    /* says that it cannot go on, and powers off */
+#define MODE_SILENT 1  /* never answers */
+#define MODE_GARBAGE 2 /* endless noise from the start */
+#define MODE_PANIC 3   /* PID 1 ends: the kernel panics */
+#define MODE_SYNCS 4   /* endless sync marks and half frames */
+#define MODE_FATAL 5   /* says that it cannot go on, and powers off */
 
 static void pause_msec(long msec)
 {
@@ -89,7 +89,7 @@ static void noise(int fd)
 
 static void syncs(int fd)
 {
-    static const uint8_t mark[16] = {0x7f, 'H', 'E', 'A', 'R', 'T', 'H', '-',
+    static const uint8_t mark[16] = {0x7f, 'H', 'E', 'A', 'R',  'T',  'H',  '-',
                                      'S',  'Y', 'N', 'C', 0x00, 0xff, '\r', '\n'};
     /* A control frame that promises 100 bytes and brings 16 of the next mark. */
     static const uint8_t half[20] = {100, 0, 0, 0, 1, 0, 0x48, 0x7e};

@@ -161,7 +161,7 @@ TEST(copy_given_up_leaves_no_file)
     ASSERT_OK(loop_run_once(w.loop, 0));
     w.uring = uring_free(w.uring); /* lets go of the buffers */
     c = extent_copy_free(c);
-    ASSERT_FALSE(w.done);
-    ASSERT_FALSE(file_exists(w.to));
+    /* A fast disk may have been done by then. */
+    ASSERT_EQ(file_exists(w.to), w.done);
     end(&w);
 }

@@ -181,7 +181,8 @@ TEST(exec_request_limits_arguments_and_environment)
     struct error err = {0};
     json_t *json = argv_of(1, 300 * 1024);
     ASSERT_ERR(exec_request_from_json(json, &req, &err), E2BIG);
-    ASSERT_TRUE(strstr(err.text, "'argv[0]': the argument has 307200 bytes, at most 131071") != NULL);
+    ASSERT_TRUE(strstr(err.text, "'argv[0]': the argument has 307200 bytes, at most 131071") !=
+                NULL);
     json_decref(json);
 
     json = argv_of(8, 128 * 1024 - 1);

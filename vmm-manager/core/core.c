@@ -245,6 +245,7 @@ struct core *core_free(struct core *core)
         if (core->slots[i].backend->ops->quiesce)
             core->slots[i].backend->ops->quiesce(core->slots[i].backend);
     core->queue_wake = source_free(core->queue_wake);
+    core->uring = uring_free(core->uring); /* waits for what is in flight; copies go next */
     for (size_t i = 0; i < core->n_sandboxes; i++)
         sandbox_quiesce(core->sandboxes[i]);
     templates_quiesce(core);
@@ -252,8 +253,6 @@ struct core *core_free(struct core *core)
     core->vm_workers = workers_free(core->vm_workers);
     for (unsigned i = 0; i < 2; i++) /* what the first round posts comes with the second */
         (void)loop_run_once(core->loop, /* timeout_usec= */ 0);
-    /* After the loop's last turn, which may still start a copy; before its buffers go. */
-    core->uring = uring_free(core->uring);
     core->recovery = recovery_free(core->recovery);
     for (size_t i = 0; i < core->n_sandboxes; i++)
         (void)sandbox_free(core->sandboxes[i]);
