@@ -204,7 +204,18 @@ static int limit(const struct fc_jail *jail, const char *file, const char *value
     return r < 0 ? error_set(err, -r, "write '%s' to '%s': %s", value, path, errno_text(-r)) : 0;
 }
 
-int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus, struct error *err)
+static uint64_t bytes_in_memory(const char *path)
+{
+    struct statfs fs;
+    struct stat st;
+
+    if (statfs(path, &fs) < 0 || stat(path, &st) < 0 || fs.f_type != TMPFS_MAGIC)
+        return 0;
+    return (uint64_t)st.st_size;
+}
+
+int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus, const char *disk,
+                  struct error *err)
 {
     char value[64];
     int r;
@@ -212,7 +223,8 @@ int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus
     if (!jail->jailed)
         return 0;
     (void)snprintf(value, sizeof(value), "%llu",
-                   (unsigned long long)(memory_mib + MEMORY_OVERHEAD_MIB) << 20);
+                   ((unsigned long long)(memory_mib + MEMORY_OVERHEAD_MIB) << 20) +
+                       bytes_in_memory(disk));
     r = limit(jail, "memory.max", value, err);
     if (r < 0)
         return r;

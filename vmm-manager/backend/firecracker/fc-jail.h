@@ -42,8 +42,11 @@ int fc_jail_from_dir(struct fc_jail *jail, const char *dir, bool jailed, uid_t u
 int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const char *name,
                   bool writable, struct error *err);
 
-/* Limits of the process and all it does for the guest. Nothing to do when not jailed. */
-int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus,
+/*
+ * Limits of the process and all it does for the guest. A disk that lies in memory (tmpfs) counts as
+ * memory of the process that writes it. Nothing to do when not jailed.
+ */
+int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus, const char *disk,
                   struct error *err);
 
 /* Moves a file that Firecracker wrote out of the jail; copies when it must cross file systems. */

@@ -90,7 +90,7 @@ static void prepare_run(void *userdata)
     }
     /* First the record: a daemon that dies now leaves a trace of it. */
     if (fc_vmm_record_write(&job->vmm, job->record, &job->err) >= 0 &&
-        fc_jail_limit(&job->vmm.jail, job->memory_mib, job->cpus, &job->err) >= 0 &&
+        fc_jail_limit(&job->vmm.jail, job->memory_mib, job->cpus, job->disk, &job->err) >= 0 &&
         name_log(job) >= 0)
         (void)share_all(job);
 }
