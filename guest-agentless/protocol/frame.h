@@ -16,20 +16,20 @@
  *
  * Theory of operation. A virtio-serial port has no connections: when the host's end is replaced,
  * stale bytes and half frames of the old one may precede the new one's, in both directions. So a
- * conversation starts with FRAME_SYNC, 16 bytes that no header can be mistaken for, followed at once
- * by a CONTROL frame with Hello (host) or HelloReply (guest). The host throws away everything until
- * it finds FRAME_SYNC and a HelloReply that repeats its random nonce. The guest's decoder is either
- * in step (headers follow each other; FRAME_SYNC at a header's place starts a new conversation) or
- * lost (a header was bad, or the host's end closed) and then skips to the next FRAME_SYNC. A host
- * that gets no reply sends FRAME_FLUSH_SIZE zero bytes and a new hello: the zeros fill up whatever half
- * frame the guest was in, the next header is bad, the hello is found.
+ * conversation starts with FRAME_SYNC, 16 bytes that no header can be mistaken for, followed at
+ * once by a CONTROL frame with Hello (host) or HelloReply (guest). The host throws away everything
+ * until it finds FRAME_SYNC and a HelloReply that repeats its random nonce. The guest's decoder is
+ * either in step (headers follow each other; FRAME_SYNC at a header's place starts a new
+ * conversation) or lost (a header was bad, or the host's end closed) and then skips to the next
+ * FRAME_SYNC. A host that gets no reply sends FRAME_FLUSH_SIZE zero bytes and a new hello: the
+ * zeros fill up whatever half frame the guest was in, the next header is bad, the hello is found.
  */
 #define FRAME_HEADER_SIZE 20u
 #define FRAME_MAGIC 0x7E48u
 #define FRAME_SYNC_SIZE 16u
-#define FRAME_DATA_MAX (64u * 1024u)          /* payload of DATA */
-#define FRAME_CONTROL_MAX (1024u * 1024u)     /* payload of CONTROL, host to guest */
-#define FRAME_EVENT_MAX (64u * 1024u)         /* payload of CONTROL, guest to host */
+#define FRAME_DATA_MAX (64u * 1024u)      /* payload of DATA */
+#define FRAME_CONTROL_MAX (1024u * 1024u) /* payload of CONTROL, host to guest */
+#define FRAME_EVENT_MAX (64u * 1024u)     /* payload of CONTROL, guest to host */
 #define FRAME_FLUSH_SIZE (FRAME_CONTROL_MAX + FRAME_HEADER_SIZE)
 #define PROTOCOL_VERSION 1u
 #define PROTOCOL_VSOCK_PORT 1024u
@@ -56,10 +56,10 @@ void frame_encode_header(uint8_t out[FRAME_HEADER_SIZE], enum frame_kind kind, u
                          uint32_t channel, uint64_t offset, uint32_t size);
 
 enum frame_result {
-    FRAME_MORE, /* not a whole frame yet */
-    FRAME_OK,   /* *ret is filled, *ret_used bytes are to be consumed after use */
+    FRAME_MORE,   /* not a whole frame yet */
+    FRAME_OK,     /* *ret is filled, *ret_used bytes are to be consumed after use */
     FRAME_SYNCED, /* FRAME_SYNC stood at a header's place: a new conversation begins after it */
-    FRAME_BAD,  /* no frame can start here: the stream is out of step */
+    FRAME_BAD,    /* no frame can start here: the stream is out of step */
 };
 
 /*

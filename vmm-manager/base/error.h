@@ -26,8 +26,7 @@ struct error {
 int error_set(struct error *err, int errnum, const char *format, ...) _printf_(3, 4);
 
 /* Sets the error with a stable code of its own and returns minus the errno of that code. */
-int error_set_code(struct error *err, enum error_code code, const char *format, ...)
-    _printf_(3, 4);
+int error_set_code(struct error *err, enum error_code code, const char *format, ...) _printf_(3, 4);
 
 /* Like error_set_code, with the errno that really happened kept; returns -errnum. */
 int error_set_errno(struct error *err, enum error_code code, int errnum, const char *format, ...)

@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 
-/* Whole-file and tree helpers. All of them block: loop code calls them only on small local files. */
+/* Whole-file and tree helpers. All of them block: loop code calls them only on small local files.
+ */
 
 /* Reads a file of at most `max` bytes; the result has a NUL after it. Owned by the caller. */
 int file_read(const char *path, size_t max, char **ret_data, size_t *ret_size, struct error *err);
@@ -19,7 +20,8 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 /* mkdir -p; existing directories are fine. */
 int dir_create(const char *path, mode_t mode, struct error *err);
 
-/* Removes a tree without following symlinks and without leaving the file system. Missing is fine. */
+/* Removes a tree without following symlinks and without leaving the file system. Missing is fine.
+ */
 int dir_remove(const char *path, struct error *err);
 
 /* fsync of the directory that holds `path`. */

@@ -17,7 +17,7 @@ struct spawn_options {
     int stderr_fd;           /* negative: /dev/null */
     const int *keep_fds;     /* passed as 3, 4, …; everything else is closed */
     size_t n_keep_fds;
-    bool new_session;        /* setsid: not killed with our terminal */
+    bool new_session; /* setsid: not killed with our terminal */
 };
 
 /* fork + exec at once. A failed exec is reported here, not as a child that exits 127. */
