@@ -493,3 +493,91 @@ TEST(a_new_server_takes_the_socket_over)
     api_end(&f);
     ASSERT_FALSE(file_exists(f.path));
 }
+
+TEST(streams_that_alternate_byte_by_byte_stay_whole)
+{
+    struct api_fixture f;
+    struct client c;
+    size_t count[3] = {0};
+    struct frame frame;
+    api_begin(&f);
+    api_upgrade(
+        &f, &c, "/exec",
+        "{\"argv\": [\"sh\", \"-c\", \"i=0; while [ $i -lt 5000 ]; do printf a; printf b >&2;"
+        "i=$((i+1)); done\"]}");
+    client_run_for(f.core.loop, 500); /* nobody reads: more pieces wait than are kept in order */
+    do {
+        frame = api_frame(&c);
+        if (frame.type == STREAM_STDOUT || frame.type == STREAM_STDERR) {
+            for (size_t i = 0; i < frame.size; i++)
+                ASSERT_EQ(frame.payload[i], frame.type == STREAM_STDOUT ? 'a' : 'b');
+            count[frame.type] += frame.size;
+        }
+    } while (frame.type != STREAM_EXIT);
+    ASSERT_EQ(count[STREAM_STDOUT], 5000);
+    ASSERT_EQ(count[STREAM_STDERR], 5000);
+    client_close(&c);
+    api_end(&f);
+}
+
+/* Sends an import and gives the whole answer. */
+static void import(struct api_fixture *f, struct client *c, const char *name, const char *path)
+{
+    char *body = string_printf("{\"name\": \"%s\", \"path\": \"%s\"}", name, path);
+    char *request = string_printf("POST /v1/images/import HTTP/1.1\r\nHost: h\r\n"
+                                  "Content-Length: %zu\r\n\r\n%s",
+                                  strlen(body), body);
+    client_connect(c, f->core.loop, f->path);
+    client_send_text(c, request);
+    client_wait_text(c, "\r\n0\r\n\r\n");
+    free(body);
+    free(request);
+}
+
+TEST(images_are_imported_listed_and_removed)
+{
+    struct api_fixture f;
+    struct client c;
+    json_t *answer;
+    char path[128];
+    api_begin(&f);
+    (void)snprintf(path, sizeof(path), "%s/other-root/bin", test_tmpdir());
+    ASSERT_OK(dir_create(path, 0755, NULL));
+    (void)snprintf(path, sizeof(path), "%s/other-root", test_tmpdir());
+    import(&f, &c, "other", path);
+    ASSERT_TRUE(strstr(buf_string(&c.in), "{\"image\":{\"name\":\"other\"") != NULL);
+    client_close(&c);
+    import(&f, &c, "broken", "/no/such/tree");
+    ASSERT_TRUE(strstr(buf_string(&c.in), "{\"error\":{\"code\":") != NULL);
+    ASSERT_TRUE(strstr(buf_string(&c.in), "/no/such/tree") != NULL);
+    client_close(&c);
+
+    ASSERT_EQ(api_ask(&f, "GET", "/v1/images", NULL, &answer), 200);
+    ASSERT_EQ(json_array_size(json_object_get(answer, "images")), 2);
+    json_decref(answer);
+    ASSERT_EQ(api_ask(&f, "GET", "/v1/images/other", NULL, &answer), 200);
+    ASSERT_EQ(strlen(api_string(answer, "sha256")), 64);
+    json_decref(answer);
+    ASSERT_EQ(api_ask(&f, "DELETE", "/v1/images/other", NULL, NULL), 204);
+    api_fails(&f, "GET", "/v1/images/other", NULL, 404, "image_not_found");
+    api_fails(&f, "DELETE", "/v1/images/other", NULL, 404, "image_not_found");
+    api_fails(&f, "DELETE", "/v1/images/base", NULL, 409, "image_in_use");
+    api_fails(&f, "POST", "/v1/images/import", "{\"name\": \"../x\", \"path\": \"/tmp\"}", 400,
+              "invalid_argument");
+    api_end(&f);
+}
+
+TEST(shows_the_end_of_the_guests_log)
+{
+    struct api_fixture f;
+    struct client c;
+    api_begin(&f);
+    char *request =
+        string_printf("GET /v1/sandboxes/%s/logs?tail=12 HTTP/1.1\r\nHost: h\r\n\r\n", f.id);
+    ASSERT_EQ(client_exchange(&c, f.core.loop, f.path, request), 200);
+    ASSERT_STREQ(buf_string(&c.in), "mode normal\n");
+    client_close(&c);
+    free(request);
+    api_fails(&f, "GET", "logs?tail=x", NULL, 400, "invalid_argument");
+    api_end(&f);
+}

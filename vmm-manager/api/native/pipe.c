@@ -20,6 +20,7 @@
  * socket reports EPOLLHUP to on_io(), the only place that ends the pipe.
  */
 #define SEGMENTS_MAX 1024u
+#define SEGMENTS_CONTROL 8u /* of them are kept for STARTED, one WINDOW, EXIT or ERROR */
 #define CONTROL_MAX (256u * 1024u)
 #define INPUT_MAX (STREAM_HEADER_SIZE + STREAM_PAYLOAD_MAX)
 #define GRANT_MIN (16u * 1024u) /* smaller grants wait for company */
@@ -144,30 +145,29 @@ static void pipe_wrote(struct pipe *p, struct segment *s, size_t size)
         p->ops->consumed(p->owner, stream, size);
 }
 
-/* Until there is nothing left or the socket is full. */
-static void pipe_flush(struct pipe *p)
-{
-    while (p->up && !p->failed && p->count > 0) {
-        struct segment *s = pipe_head(p);
-        struct iovec parts[2] = {
-            {p->header + STREAM_HEADER_SIZE - p->header_left, p->header_left},
-            {buf_data(&p->out[s->stream]), s->stream == 0 ? s->size : p->payload_left},
-        };
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        ssize_t n = sendmsg(upgrade_fd(p->up), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n <= 0)
-            break;
-        pipe_wrote(p, s, (size_t)n);
-    }
-    pipe_set_events(p);
-}
-
 /* Drops the connection, from the loop: EPOLLHUP follows. */
 static void pipe_fail(struct pipe *p)
 {
     p->failed = true;
     if (p->up)
         (void)shutdown(upgrade_fd(p->up), SHUT_RDWR);
+}
+
+/* Adds to the last segment if it is of this stream; with a full ring, to the last one that is. */
+static bool pipe_extend(struct pipe *p, uint8_t stream, size_t size)
+{
+    size_t reach = stream != 0 && p->count >= SEGMENTS_MAX - SEGMENTS_CONTROL
+                       ? p->count
+                       : MIN(p->count, (size_t)1);
+
+    for (size_t back = 1; back <= reach; back++) {
+        struct segment *s = &p->segments[(p->first + p->count - back) % SEGMENTS_MAX];
+        if (s->stream == stream) {
+            s->size += size;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void pipe_queue(struct pipe *p, uint8_t stream, const void *data, size_t size)
@@ -179,35 +179,14 @@ static void pipe_queue(struct pipe *p, uint8_t stream, const void *data, size_t 
         pipe_fail(p);
         return;
     }
-    for (size_t back = 1; back <= MIN(p->count, (size_t)2); back++) {
-        struct segment *s = &p->segments[(p->first + p->count - back) % SEGMENTS_MAX];
-        if (s->stream == stream && (back == 1 || p->count == SEGMENTS_MAX)) {
-            s->size += size;
-            return;
-        }
-    }
+    if (pipe_extend(p, stream, size))
+        return;
     if (p->count == SEGMENTS_MAX) {
-        /* The last two are of other streams: find the last of this one. */
-        for (size_t back = 3; back <= p->count; back++) {
-            struct segment *s = &p->segments[(p->first + p->count - back) % SEGMENTS_MAX];
-            if (s->stream == stream) {
-                s->size += size;
-                return;
-            }
-        }
         pipe_fail(p);
         return;
     }
     p->segments[(p->first + p->count++) % SEGMENTS_MAX] =
         (struct segment){.stream = stream, .size = size};
-}
-
-void pipe_output(struct pipe *p, int stream, const uint8_t *data, size_t size)
-{
-    if (p->finished || p->failed || size == 0)
-        return;
-    pipe_queue(p, (uint8_t)stream, data, size);
-    pipe_flush(p);
 }
 
 static void pipe_control(struct pipe *p, enum stream_type type, const void *payload, size_t size)
@@ -224,6 +203,53 @@ static void pipe_control(struct pipe *p, enum stream_type type, const void *payl
     pipe_queue(p, 0, header, sizeof(header));
     if (size > 0)
         pipe_queue(p, 0, payload, size);
+}
+
+/* Sends what it can of the first segment; false: the socket is full or broken. */
+static bool pipe_send(struct pipe *p)
+{
+    struct segment *s = pipe_head(p);
+    struct iovec parts[2] = {
+        {p->header + STREAM_HEADER_SIZE - p->header_left, p->header_left},
+        {buf_data(&p->out[s->stream]), s->stream == 0 ? s->size : p->payload_left},
+    };
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t n = sendmsg(upgrade_fd(p->up), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    if (n > 0)
+        pipe_wrote(p, s, (size_t)n);
+    return n > 0;
+}
+
+/* Queues a WINDOW frame if one is due; one at a time: who does not read is granted no more. */
+static bool pipe_grant(struct pipe *p)
+{
+    if (p->to_grant < GRANT_MIN || p->finished || p->failed || p->out[0].size > 0)
+        return false;
+    uint8_t payload[4] = {(uint8_t)(p->to_grant >> 24), (uint8_t)(p->to_grant >> 16),
+                          (uint8_t)(p->to_grant >> 8), (uint8_t)p->to_grant};
+    p->window += p->to_grant;
+    p->to_grant = 0;
+    pipe_control(p, STREAM_WINDOW, payload, sizeof(payload));
+    return true;
+}
+
+/* Until there is nothing left or the socket is full. */
+static void pipe_flush(struct pipe *p)
+{
+    do {
+        while (p->up && !p->failed && p->count > 0 && pipe_send(p))
+            continue;
+    } while (pipe_grant(p));
+    pipe_set_events(p);
+}
+
+void pipe_output(struct pipe *p, int stream, const uint8_t *data, size_t size)
+{
+    if (p->finished || p->failed || size == 0)
+        return;
+    pipe_queue(p, (uint8_t)stream, data, size);
+    pipe_flush(p);
 }
 
 void pipe_event(struct pipe *p, enum stream_type type, json_t *json_consume)
@@ -265,18 +291,6 @@ static void pipe_break(struct pipe *p, const struct error *err)
     pipe_finish(p, STREAM_ERROR, error_to_json(err));
 }
 
-static void pipe_grant(struct pipe *p)
-{
-    if (p->to_grant < GRANT_MIN || p->finished)
-        return;
-    uint8_t payload[4] = {(uint8_t)(p->to_grant >> 24), (uint8_t)(p->to_grant >> 16),
-                          (uint8_t)(p->to_grant >> 8), (uint8_t)p->to_grant};
-    p->window += p->to_grant;
-    p->to_grant = 0;
-    pipe_control(p, STREAM_WINDOW, payload, sizeof(payload));
-    pipe_flush(p);
-}
-
 void pipe_pump_input(struct pipe *p)
 {
     while (p->input.size > 0 && !p->finished) {
@@ -298,7 +312,7 @@ void pipe_pump_input(struct pipe *p)
         p->input_closed = true;
         p->ops->close_input(p->owner);
     }
-    pipe_grant(p);
+    pipe_flush(p);
 }
 
 static int pipe_take_input(struct pipe *p, const struct stream_frame *f, struct error *err)
