@@ -168,7 +168,7 @@ static _Noreturn void exec_failed(const struct spawn *sp, const char *path, int 
                        "'%.256s' needs an interpreter or loader that the image does not have",
                        path);
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_COMMAND_NOT_FOUND, errnum,
-                   "command '%.256s' not found", path);
+                   "no such program in the guest: '%.256s'", path);
     case EACCES:
     case EPERM:
     case ENOEXEC:
@@ -177,7 +177,7 @@ static _Noreturn void exec_failed(const struct spawn *sp, const char *path, int 
     case EINVAL:
     case ETXTBSY:
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_COMMAND_NOT_EXECUTABLE, errnum,
-                   "command '%.256s' cannot be executed: %s", path, errno_text(errnum));
+                   "'%.256s' cannot be executed: %s", path, errno_text(errnum));
     default:
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_SYSTEM, errnum, "execute '%.256s': %s",
                    path, errno_text(errnum));

@@ -51,7 +51,8 @@ static void request_answer_malloced(struct request *req, unsigned status, const 
 
 void request_answer(struct request *req, unsigned status, json_t *json_consume)
 {
-    char *text = json_consume ? json_dumps(json_consume, JSON_COMPACT) : NULL;
+    char *text =
+        json_consume ? json_dumps(json_consume, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(json_consume);
     request_answer_malloced(req, status, "application/json", text, text ? strlen(text) : 0);
@@ -79,7 +80,8 @@ void request_answer_text(struct request *req, const char *type, const void *data
 static void request_answer_raw(struct request *req, unsigned status, const struct error *err)
 {
     json_t *json = error_to_json(err);
-    _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    _cleanup_free_ char *text =
+        json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(json);
     if (text)
@@ -150,7 +152,8 @@ int request_stream_write(struct request *req, const void *data, size_t size)
 
 int request_stream_line(struct request *req, json_t *json_consume)
 {
-    _cleanup_free_ char *text = json_consume ? json_dumps(json_consume, JSON_COMPACT) : NULL;
+    _cleanup_free_ char *text =
+        json_consume ? json_dumps(json_consume, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(json_consume);
     if (!text)

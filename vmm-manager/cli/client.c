@@ -277,7 +277,8 @@ int client_upgrade(struct cli *cli, const char *path, json_t *body, int *ret_fd,
 
 int client_print_json(const json_t *json)
 {
-    if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY) < 0 || putchar('\n') == EOF)
+    if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) < 0 ||
+        putchar('\n') == EOF)
         return -EPIPE;
     return 0;
 }

@@ -51,8 +51,7 @@ static void check_backends(struct doctor *d)
                        "%s, accelerator %s, CPU %s%s", caps.version, caps.accelerator,
                        caps.cpu_model, caps.snapshot_memory ? "" : ", no snapshots");
         else
-            doctor_add(d, slot->backend->ops->name, false, DOCTOR_WARNING, caps.reason, "%s",
-                       caps.reason);
+            doctor_add(d, slot->backend->ops->name, false, DOCTOR_WARNING, NULL, "%s", caps.reason);
     }
     doctor_add(d, "backend", any, DOCTOR_ERROR,
                "install QEMU and libvirt's QEMU driver: ./quickstart does it", "%s",
