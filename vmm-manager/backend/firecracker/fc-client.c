@@ -1,6 +1,7 @@
 #include "backend/firecracker/fc-client.h"
 
 #include <curl/curl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct fc_call {
     struct curl_slist *headers;
     char *body; /* owned, NULL when none */
     struct buf answer;
+    bool has_headers; /* all of them: libcurl takes an answer that ends in the middle of one */
     char method[8];
     char path[64];
     fc_call_fn done;
@@ -184,6 +186,15 @@ static size_t on_data(char *data, size_t size, size_t count, void *userdata)
     return buf_append(&call->answer, data, size * count) < 0 ? 0 : size * count;
 }
 
+static size_t on_header(char *data, size_t size, size_t count, void *userdata)
+{
+    struct fc_call *call = userdata;
+
+    if (size * count == 2 && memcmp(data, "\r\n", 2) == 0)
+        call->has_headers = true;
+    return size * count;
+}
+
 static int body_set(struct fc_call *call, json_t *body)
 {
     if (!body)
@@ -210,10 +221,15 @@ static int prepare(struct fc_call *call, const char *socket_path, uint64_t deadl
     (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
     (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+    /* On a connection that is used again libcurl repeats what broke off; no call may run twice. */
+    (void)curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
                            deadline_usec > now ? (long)((deadline_usec - now) / 1000 + 1) : 1L);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    (void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
     (void)curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     if (call->body) {
         (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
@@ -289,6 +305,8 @@ static void finish(struct fc_call *call, CURLcode code)
     void *userdata = call->userdata;
     long status = 0;
 
+    if (code == CURLE_OK && !call->has_headers)
+        code = CURLE_GOT_NOTHING;
     if (code != CURLE_OK) {
         transport_error(call, code, &err);
     } else {

@@ -1,5 +1,6 @@
 #include "backend/firecracker/fc-vmm.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
@@ -399,11 +400,31 @@ int fc_vmm_record_read(const char *path, struct fc_vmm *ret, struct error *err)
     return r < 0 ? error_set(err, ESRCH, "Firecracker (pid %d) no longer runs", (int)vmm.pid) : 0;
 }
 
+/* A daemon that died right after the start left no pid file. */
+static pid_t search(const struct fc_jail *jail)
+{
+    pid_t found = 0;
+    struct dirent *e;
+    DIR *d = opendir("/proc");
+
+    while (d && !found && (e = readdir(d))) {
+        pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+
+        if (pid > 0 && works_in(pid, jail))
+            found = pid;
+    }
+    if (d)
+        (void)closedir(d);
+    return found;
+}
+
 int fc_vmm_find(const struct fc_jail *jail, struct fc_vmm *ret, struct error *err)
 {
     struct fc_vmm vmm = {.jail = *jail, .pidfd = -EBADF};
 
-    if (read_pid_file(jail, &vmm.pid) < 0 || !works_in(vmm.pid, jail) || attach(&vmm) < 0)
+    if (read_pid_file(jail, &vmm.pid) < 0 || !works_in(vmm.pid, jail))
+        vmm.pid = search(jail);
+    if (vmm.pid <= 0 || attach(&vmm) < 0)
         return error_set(err, ESRCH, "no Firecracker runs in '%s'", jail->root);
     *ret = vmm;
     return 0;

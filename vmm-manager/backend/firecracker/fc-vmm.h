@@ -41,5 +41,5 @@ int fc_vmm_record_write(const struct fc_vmm *vmm, const char *path, struct error
  */
 int fc_vmm_record_read(const char *path, struct fc_vmm *ret, struct error *err);
 
-/* The process of a jail by its pid file, for orphans; -ESRCH when none lives. */
+/* The process that works in a jail, for orphans; -ESRCH when none lives. */
 int fc_vmm_find(const struct fc_jail *jail, struct fc_vmm *ret, struct error *err);
