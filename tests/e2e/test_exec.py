@@ -236,7 +236,7 @@ def test_tty_resize(box):
 
 
 def test_tty_control_c(box):
-    stream = box.stream("sh", "-c", "echo up; sleep 300", tty=True, stdin=True)
+    stream = box.stream("sh", "-c", "echo up; exec sleep 300", tty=True, stdin=True)
     while b"up" not in stream.wait_for(STDOUT):
         pass
     stream.write_stdin(b"\x03")

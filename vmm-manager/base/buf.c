@@ -47,6 +47,7 @@ int buf_reserve(struct buf *b, size_t size, uint8_t **ret)
             b->capacity = capacity;
         }
         b->start = 0;
+        b->data[b->size] = '\0';
     }
     *ret = b->data + b->start + b->size;
     return 0;
