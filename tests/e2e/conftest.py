@@ -40,9 +40,28 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="long; ./check --full runs it"))
 
 
+def jailed_in(state):
+    """Pids of Firecrackers of a state directory, but as many idle ones as the daemon may keep."""
+    used, idle, recorded = [], [], set()
+    for path in pathlib.Path(state).glob("fc/vms/[a-z0-9]*"):
+        try:
+            recorded.add(json.loads(path.read_text())["pid"])
+        except (OSError, ValueError):
+            continue  # just removed
+    slots = {path.name for path in pathlib.Path(state).glob("fc/*/*") if path.parent.name != "vms"}
+    for entry in os.listdir("/proc"):
+        try:
+            words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "--id" in words[:-1] and words[words.index("--id") + 1] in slots:
+            (used if int(entry) in recorded else idle).append(int(entry))
+    return used + idle[int(os.environ.get("HEARTH_FC_POOL", 2)):]
+
+
 def processes_naming(text):
-    """Pids of processes whose command line names the text."""
-    found = []
+    """Pids of processes whose command line names the text, or who are jailed below it."""
+    found = jailed_in(text)
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -145,6 +164,9 @@ class Hearth:
         while processes_naming(str(self.state)) and time.monotonic() < deadline:
             time.sleep(0.02)
         left += [f"process {pid}" for pid in processes_naming(str(self.state))]
+        left += [f"jail or record {path}" for path in self.state.glob("fc/*/*")]
+        cgroups = pathlib.Path("/sys/fs/cgroup/hearth").glob("*/cgroup.procs")
+        left += [f"empty cgroup {path.parent}" for path in cgroups if not path.read_text()]
         mounts = pathlib.Path("/proc/self/mounts").read_text()
         left += [f"mount {line}" for line in mounts.splitlines() if str(self.dir) in line]
         return left
