@@ -83,6 +83,16 @@ void session_command_next(struct session *s)
         session_command_fail(s, &err);
 }
 
+/* Keeps what the shell is about to be sent, with what already waits: another daemon may need it. */
+static void keep_line(struct session *s, bool resendable)
+{
+    s->record.line_start = s->feed->written;
+    s->record.line_size = s->line.size;
+    buf_clear(&s->sent);
+    if (resendable && s->line.size <= SESSION_RECORD_LINE_MAX)
+        (void)buf_append(&s->sent, buf_data(&s->line), s->line.size);
+}
+
 void session_command_send(struct session *s, const char *input)
 {
     struct session_command *c = s->current;
@@ -98,14 +108,15 @@ void session_command_send(struct session *s, const char *input)
         return;
     }
     free(TAKE_PTR(c->text));
+    /* The input's other end is ours and goes with us: such a command is not sent again. */
+    keep_line(s, /* resendable= */ !input);
     c->started_usec = clock_now_usec();
     c->started_wall_usec = clock_wall_usec();
-    s->line_under_way = true;
     session_command_arm(s);
+    /* First the record: a daemon that dies right after it finds that nothing was sent, and sends
+     * it. */
+    session_save(s);
     session_shell_write(s);
-    /* A line that is on its way whole is saved by session_shell_write() already. */
-    if (s->line_under_way)
-        session_save(s);
 }
 
 /* ---- end ---- */
@@ -116,6 +127,7 @@ static void remember(struct session *s)
 
     c->done = true;
     c->input = session_input_free(c->input);
+    buf_clear(&s->sent);
     TAILQ_INSERT_TAIL(&s->history, c, link);
     if (++s->n_history > SESSION_HISTORY_MAX) {
         c = TAILQ_FIRST(&s->history);

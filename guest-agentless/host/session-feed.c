@@ -99,6 +99,7 @@ static void on_started(struct exec *e, uint64_t process_id, uint32_t pid,
     session_enter(s);
     f->started = true;
     f->process_id = process_id;
+    f->written = ranges[SESSION_STREAM_TO].present ? ranges[SESSION_STREAM_TO].end : 0;
     TAILQ_FOREACH(v, &s->views, link)
     {
         for (int i = 1; i <= 2 && view_follows(v, f); i++)
@@ -107,7 +108,9 @@ static void on_started(struct exec *e, uint64_t process_id, uint32_t pid,
     }
     if (f == s->feed && s->phase == SESSION_PHASE_ADOPT) {
         s->phase = SESSION_PHASE_UP;
-        if (!s->current)
+        if (s->current)
+            session_shell_resend(s, f->written);
+        else
             session_set_state(s, SESSION_IDLE, NULL);
     }
     if (f == s->feed && s->killing)

@@ -42,6 +42,7 @@ struct session_feed {
     bool started;            /* exec is */
     bool exited;             /* the process is over */
     uint64_t received[3], acked[3];
+    uint64_t written; /* offset on SESSION_STREAM_TO */
 };
 
 struct session_input;
@@ -134,12 +135,12 @@ struct session {
     struct session_feed *old;  /* owned: the one before, for its output; may be NULL */
     struct session_control control;
     struct session_carry carry;
-    char *last_cwd;      /* owned; NULL: unknown */
-    uint64_t mark[3];    /* output offsets where the next command begins */
-    bool list_traps;     /* the shell's traps may have changed */
-    bool lost_before;    /* the shell died between commands */
-    struct buf line;     /* for the shell, not yet written */
-    bool line_under_way; /* the running command's */
+    char *last_cwd;   /* owned; NULL: unknown */
+    uint64_t mark[3]; /* output offsets where the next command begins */
+    bool list_traps;  /* the shell's traps may have changed */
+    bool lost_before; /* the shell died between commands */
+    struct buf line;  /* for the shell, not yet written */
+    struct buf sent;  /* copy of the running command's line, for the record; may be empty */
 
     struct session_command *current; /* ref */
     struct session_command_list queue, history;
@@ -181,6 +182,9 @@ void session_shell_closed(struct session *s, const struct error *reason);
 void session_shell_message(struct session *s, const struct session_message *m);
 /* Writes what the guest takes of s->line. */
 void session_shell_write(struct session *s);
+/* The adopted shell has got `received` bytes of lines: the rest of the running command's goes out.
+ */
+void session_shell_resend(struct session *s, uint64_t received);
 void session_carry_done(struct session_carry *carry);
 
 /* ---- session-feed.c: output ---- */

@@ -61,7 +61,6 @@ int session_shell_start(struct session *s, struct error *err)
     if (s->freed)
         return 0;
     buf_clear(&s->line);
-    s->line_under_way = false;
     session_control_reset(&s->control, 0);
     memset(s->mark, 0, sizeof(s->mark));
     s->list_traps = false;
@@ -330,9 +329,26 @@ void session_shell_write(struct session *s)
         if (n == 0 || exec_write(s->feed->exec, SESSION_STREAM_TO, buf_data(&s->line), n) < 0)
             return;
         buf_consume(&s->line, n);
+        s->feed->written += n;
     }
-    if (s->line.size == 0 && s->line_under_way) {
-        s->line_under_way = false;
-        session_save(s);
+}
+
+void session_shell_resend(struct session *s, uint64_t received)
+{
+    const struct session_record *record = &s->record;
+    uint64_t end = record->line_start + record->line_size;
+    struct error err = {0};
+    int r;
+
+    if (record->line_size == 0 ? record->started_wall_usec != 0 : received >= end)
+        return;
+    if (s->sent.size > 0 && s->sent.size == record->line_size && received >= record->line_start)
+        r = buf_append(&s->line, buf_data(&s->sent) + (received - record->line_start),
+                       (size_t)(end - received));
+    else
+        r = session_script_probe(&s->line, s->current->number);
+    if (r < 0) {
+        (void)error_fill(&err, r, "sending the command to the shell");
+        session_command_fail(s, &err);
     }
 }

@@ -55,6 +55,7 @@ static void destroy(struct session *s)
     session_control_done(&s->control);
     session_carry_done(&s->carry);
     buf_done(&s->line);
+    buf_done(&s->sent);
     free(s->last_cwd);
     free(s->name);
     free(s->user);
@@ -115,9 +116,11 @@ void session_save(struct session *s)
     record->running = c != NULL;
     /* Between commands: where the next one's output will begin. */
     memcpy(record->start, c ? c->result.start : s->mark, sizeof(record->start));
-    /* 0 while the shell may not have all of the line. */
-    record->started_wall_usec = c && !s->line_under_way ? c->started_wall_usec : 0;
+    record->started_wall_usec = c ? c->started_wall_usec : 0;
     record->timeout_msec = c ? c->timeout_msec : 0;
+    record->line = s->sent.size > 0 ? buf_data(&s->sent) : NULL;
+    if (!c)
+        record->line_start = record->line_size = 0;
     if (s->cb.on_record && !s->freed)
         s->cb.on_record(s, record, s->userdata);
 }
@@ -255,6 +258,7 @@ static int make(struct console *c, const struct session_spec *spec,
     LIST_INIT(&s->removals);
     session_control_init(&s->control);
     buf_init(&s->line, SESSION_LINE_MAX + 16u * SESSION_STATE_MAX);
+    buf_init(&s->sent, SESSION_RECORD_LINE_MAX);
     s->state = SESSION_STARTING;
     r = copy_spec(s, spec);
     if (r >= 0)
@@ -306,10 +310,8 @@ static int adopt_command(struct session *s)
     s->current = c;
     s->state = SESSION_RUNNING;
     session_command_arm(s);
-    if (s->record.started_wall_usec != 0)
-        return 0;
-    s->line_under_way = true;
-    return session_script_probe(&s->line, c->number);
+    /* How much of its line has arrived the guest tells: session_shell_resend(). */
+    return 0;
 }
 
 int session_adopt(struct console *c, const struct session_spec *spec,
@@ -322,6 +324,9 @@ int session_adopt(struct console *c, const struct session_spec *spec,
     if (r < 0)
         return r;
     s->record = *record;
+    s->record.line = NULL;
+    if (record->line && record->line_size <= SESSION_RECORD_LINE_MAX)
+        (void)buf_append(&s->sent, record->line, (size_t)record->line_size);
     if (record->process_id == 0) {
         s->lost_before = record->command != 0;
         r = session_shell_start(s, err);

@@ -46,9 +46,17 @@ struct session_record {
     bool running;            /* a command was under way */
     uint64_t start[3]; /* output offsets at its start (1: stdout, 2: stderr); between commands:
                           where the next one's output begins */
-    uint64_t started_wall_usec; /* 0: the shell may not have been sent all of it */
+    uint64_t started_wall_usec; /* 0: not sent to the shell yet */
     uint64_t timeout_msec;      /* of that command, 0: none */
+    /*
+     * What the shell was sent for that command, and where on stream 3 it begins: a VMM may drop
+     * what a daemon sent just before it died, and the next one sends the rest. Weak; NULL when
+     * there is none, or when it is too long to be kept (the size tells).
+     */
+    const uint8_t *line;
+    uint64_t line_start, line_size;
 };
+#define SESSION_RECORD_LINE_MAX (64u * 1024u)
 
 struct session_result {
     uint64_t command;

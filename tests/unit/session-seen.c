@@ -24,6 +24,11 @@ static void on_record(struct session *s, const struct session_record *record, vo
 
     (void)s;
     f->record = *record;
+    if (record->line) { /* weak: a store would keep a copy */
+        ASSERT_TRUE(record->line_size <= sizeof(f->line));
+        memcpy(f->line, record->line, (size_t)record->line_size);
+        f->record.line = f->line;
+    }
     f->records++;
 }
 

@@ -30,6 +30,7 @@ struct fixture {
     struct guest guest;
     struct session *session; /* owned */
     struct session_record record;
+    uint8_t line[SESSION_RECORD_LINE_MAX]; /* of the record */
     unsigned records;
     enum session_state state;
     struct error err;

@@ -172,6 +172,41 @@ TEST(a_command_that_never_reached_the_shell_is_told)
     }
 }
 
+/* A VMM drops what a daemon sent just before it died: the next one sends the rest, once. */
+TEST(the_rest_of_a_line_that_was_cut_off_is_sent)
+{
+    FOR_EACH_SHELL(shell)
+    {
+        struct buf line;
+
+        buf_init(&line, 4096);
+        ASSERT_OK(session_script_run(&line, 2, NULL, false, "x=$((x+1)); echo $x", 19));
+        for (size_t cut = 0; cut <= line.size; cut += cut + 6 > line.size ? 1 : 6) {
+            struct fixture f;
+            struct seen_view seen;
+
+            fixture_start(&f, shell, NULL);
+            EXPECT(&f, "x=1", "", 0);
+            f.record.command = 2;
+            f.record.running = true;
+            f.record.started_wall_usec = clock_wall_usec();
+            f.record.line = buf_data(&line);
+            f.record.line_size = line.size;
+            f.record.line_start = f.session->feed->written;
+            ASSERT_OK(exec_write(f.session->feed->exec, 3, buf_data(&line), cut));
+            fixture_adopt(&f, NULL);
+            attach(&f, &seen);
+            run_wait(&f, &seen);
+            ASSERT_STREQ(buf_string(&seen.out[1]), "2\n");
+            ASSERT_EQ(seen.result.exit_code, 0);
+            seen_view_done(&seen);
+            EXPECT(&f, "echo $x", "2\n", 0);
+            fixture_stop(&f);
+        }
+        buf_done(&line);
+    }
+}
+
 TEST(a_broken_console_ends_the_session_and_its_views)
 {
     struct fixture f;

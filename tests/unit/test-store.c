@@ -91,6 +91,9 @@ static void count_session(const struct session_spec *spec, const struct session_
     ASSERT_TRUE(record->running);
     ASSERT_EQ(record->start[2], 33);
     ASSERT_EQ(record->timeout_msec, 1000);
+    ASSERT_EQ(record->line_start, 7);
+    ASSERT_EQ(record->line_size, 4);
+    ASSERT_MEMEQ(record->line, "a\0b\n", 4);
 }
 
 TEST(session_record_is_kept_and_goes_with_its_sandbox)
@@ -107,6 +110,9 @@ TEST(session_record_is_kept_and_goes_with_its_sandbox)
         .running = true,
         .start = {0, 22, 33},
         .timeout_msec = 1000,
+        .line = (const uint8_t *)"a\0b\n",
+        .line_start = 7,
+        .line_size = 4,
     };
     unsigned n = 0;
 

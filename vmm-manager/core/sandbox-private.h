@@ -32,7 +32,8 @@ struct sandbox_session {
     enum session_kind kind;
     uint16_t rows, cols;
     uint64_t created_wall_usec;
-    struct session_record record; /* as last stored */
+    struct session_record record; /* as last stored; its line is `line` */
+    uint8_t *line;                /* owned, may be NULL */
     backend_done_fn removed;      /* waits for session_kill() */
     void *removed_userdata;
     struct source *removal;       /* owned: removal without a shell to end */

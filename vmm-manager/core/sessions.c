@@ -20,8 +20,25 @@ static struct sandbox_session *entry_free(struct sandbox_session *s)
     free(s->user);
     free(s->cwd);
     (void)strv_free(s->env);
+    free(s->line);
     free(s);
     return NULL;
+}
+
+/* Takes a copy, with the bytes of the line. */
+static void entry_keep_record(struct sandbox_session *s, const struct session_record *record)
+{
+    uint8_t *line = NULL;
+
+    if (record->line && record->line_size <= SESSION_RECORD_LINE_MAX) {
+        line = malloc((size_t)record->line_size + 1);
+        if (line)
+            memcpy(line, record->line, (size_t)record->line_size);
+    }
+    free(s->line);
+    s->line = line;
+    s->record = *record;
+    s->record.line = line;
 }
 
 static void entry_spec(const struct sandbox_session *s, struct session_spec *ret)
@@ -111,7 +128,7 @@ static void on_record(struct session *session, const struct session_record *reco
     struct error err = {0};
 
     (void)session;
-    s->record = *record;
+    entry_keep_record(s, record);
     if (store_session_record(s->sandbox->core->store, s->sandbox->id, s->name, record, &err) < 0)
         log_session(LOG_LEVEL_WARNING, s->sandbox->id, s->name,
                     "Failed to store the session's record: %s, ignoring", err.text);
@@ -296,7 +313,7 @@ static void load_row(const struct session_spec *spec, const struct session_recor
         return;
     }
     s->created_wall_usec = created_wall_usec;
-    s->record = *record;
+    entry_keep_record(s, record);
     entry_list(sb, s);
 }
 

@@ -71,6 +71,10 @@ int store_session_record(struct store *s, const char *sandbox, const char *name,
         store_bind_u64(st, 7 + i, record->start[i]);
     store_bind_u64(st, 10, record->started_wall_usec);
     store_bind_u64(st, 11, record->timeout_msec);
+    if (record->line)
+        (void)sqlite3_bind_blob64(st, 12, record->line, record->line_size, SQLITE_STATIC);
+    store_bind_u64(st, 13, record->line_start);
+    store_bind_u64(st, 14, record->line_size);
     return store_run(s, STATEMENT_SESSION_RECORD, err);
 }
 
@@ -114,7 +118,14 @@ int store_session_each(struct store *s, const char *sandbox, store_session_fn fn
             .start = {store_column_u64(st, 12), store_column_u64(st, 13), store_column_u64(st, 14)},
             .started_wall_usec = store_column_u64(st, 15),
             .timeout_msec = store_column_u64(st, 16),
+            .line = sqlite3_column_blob(st, 17),
+            .line_start = store_column_u64(st, 18),
+            .line_size = store_column_u64(st, 19),
         };
+
+        /* The size must be that of the bytes, whatever the row says. */
+        if (record.line && (uint64_t)sqlite3_column_bytes(st, 17) != record.line_size)
+            record.line = NULL;
         fn(&spec, &record, store_column_u64(st, 7), userdata);
     }
     if (rc != SQLITE_DONE)

@@ -8,9 +8,10 @@
 #include "base/macros.h"
 #include "core/store-private.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 
-static const char schema[] =
+/* What leads from each version to the next. */
+static const char *const upgrades[] = {
     "CREATE TABLE sandboxes ("
     "  id TEXT PRIMARY KEY, state TEXT NOT NULL, spec TEXT NOT NULL, origin TEXT NOT NULL,"
     "  template_id TEXT NOT NULL, error_code TEXT NOT NULL, error_text TEXT NOT NULL,"
@@ -27,7 +28,12 @@ static const char schema[] =
     "  timeout_msec INTEGER NOT NULL DEFAULT 0,"
     "  PRIMARY KEY (sandbox, name)"
     ") WITHOUT ROWID;"
-    "CREATE TABLE templates (id TEXT PRIMARY KEY, used INTEGER NOT NULL) WITHOUT ROWID;";
+    "CREATE TABLE templates (id TEXT PRIMARY KEY, used INTEGER NOT NULL) WITHOUT ROWID;",
+    "ALTER TABLE sessions ADD COLUMN line BLOB;"
+    "ALTER TABLE sessions ADD COLUMN line_start INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN line_size INTEGER NOT NULL DEFAULT 0;",
+};
+static_assert(ARRAY_SIZE(upgrades) == SCHEMA_VERSION, "every version is reached");
 
 static const char *const statements[] = {
     [STATEMENT_SANDBOX_PUT] =
@@ -44,12 +50,14 @@ static const char *const statements[] = {
         " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     [STATEMENT_SESSION_RECORD] =
         "UPDATE sessions SET process_id = ?3, control_offset = ?4, command = ?5, running = ?6,"
-        " start0 = ?7, start1 = ?8, start2 = ?9, started = ?10, timeout_msec = ?11"
+        " start0 = ?7, start1 = ?8, start2 = ?9, started = ?10, timeout_msec = ?11, line = ?12,"
+        " line_start = ?13, line_size = ?14"
         " WHERE sandbox = ?1 AND name = ?2",
     [STATEMENT_SESSION_DELETE] = "DELETE FROM sessions WHERE sandbox = ?1 AND name = ?2",
     [STATEMENT_SESSION_EACH] =
         "SELECT name, kind, user, cwd, env, tty_rows, tty_cols, created, process_id,"
-        " control_offset, command, running, start0, start1, start2, started, timeout_msec"
+        " control_offset, command, running, start0, start1, start2, started, timeout_msec, line,"
+        " line_start, line_size"
         " FROM sessions WHERE sandbox = ?1 ORDER BY created, name",
     [STATEMENT_TEMPLATE_PUT] = "INSERT OR REPLACE INTO templates (id, used) VALUES (?1, ?2)",
     [STATEMENT_TEMPLATE_DELETE] = "DELETE FROM templates WHERE id = ?1",
@@ -144,14 +152,12 @@ static int set_up(struct store *s, const char *path, struct error *err)
     r = schema_version(s, &version, err);
     if (r < 0)
         return r;
-    if (version == 0) {
+    if (version >= 0 && version < SCHEMA_VERSION) {
         r = exec(s, "BEGIN IMMEDIATE;", err);
-        if (r >= 0)
-            r = exec(s, schema, err);
-        if (r >= 0)
-            r = exec(s, "PRAGMA user_version = 1; COMMIT;", err);
-        static_assert(SCHEMA_VERSION == 1, "the pragma above says the version");
-        return r;
+        for (; r >= 0 && version < SCHEMA_VERSION; version++)
+            r = exec(s, upgrades[version], err);
+        return r < 0 ? r : exec(s, "PRAGMA user_version = 2; COMMIT;", err);
+        static_assert(SCHEMA_VERSION == 2, "the pragma above says the version");
     }
     if (version != SCHEMA_VERSION)
         return error_set(err, EINVAL,
