@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "core/sandbox-private.h"
+#include "model/text.h"
 
 static void set_time(json_t *json, const char *key, uint64_t wall_usec)
 {
@@ -64,8 +65,8 @@ json_t *sandbox_to_json(const struct sandbox *sb)
         (void)json_object_set_new(json, "pid", json_integer(sb->vm.pid));
     if (sb->state == SANDBOX_FAILED)
         (void)json_object_set_new(json, "error",
-                                  json_pack("{s:s, s:s}", "code", error_code_name(sb->failure.code),
-                                            "message", sb->failure.text));
+                                  json_pack("{s:s, s:o}", "code", error_code_name(sb->failure.code),
+                                            "message", json_text(sb->failure.text)));
     (void)json_object_set_new(json, "timings", timings_to_json(&sb->timings));
     if (!json_object_get(json, "env"))
         (void)json_object_set_new(json, "env", json_object());
