@@ -43,7 +43,6 @@
  *   called `exit`, otherwise back in their old places. sh can name single digits only, and closes
  *   them for each command.
  * - TMOUT would end bash's `read`.
- * - `read` may be cut short by a trap: it returns above 128, and what it had is kept.
  */
 /* clang-format off */
 #define TRUE_COMMAND "case . in .) ;; esac"
@@ -78,32 +77,31 @@
         S "return \"$1\"; "                                                                        \
     "}; "
 
-/* One line into __hearth_line; without one, the sender is gone for good. */
-#define READ_LINE(READ, B, S)                                                                      \
-    "__hearth_line=; "                                                                             \
-    "while __hearth_part=; " READ "; case $? in "                                                  \
-        "0) __hearth_line=$__hearth_line$__hearth_part; " B "false;; "                             \
-        "129|1[3-9]?|2[0-9]?) __hearth_line=$__hearth_line$__hearth_part;; "                       \
-        "*) " S "trap - EXIT; " S "exit 0;; "                                                      \
-    "esac; do " TRUE_COMMAND "; done; "
+/*
+ * One line into __hearth_line; without one, the sender is gone for good. `read` may be cut short by
+ * a trap: it returns above 128, and what it had is kept.
+ */
+#define READ_LINE(READ) "__hearth_line=; " READ " || __hearth_cut \"$?\"; "
+#define CUT_FUNCTION(READ, B, S)                                                                   \
+    "__hearth_cut() { "                                                                            \
+        "__hearth_part=$__hearth_line; "                                                           \
+        "while case $1 in "                                                                        \
+            "0) " B "false;; 129|1[3-9]?|2[0-9]?) ;; *) " S "trap - EXIT; " S "exit 0;; "          \
+        "esac; do "                                                                                \
+            "__hearth_line=; " READ "; " S "set -- \"$?\"; "                                       \
+            "__hearth_part=$__hearth_part$__hearth_line; "                                         \
+        "done; "                                                                                   \
+        "__hearth_line=$__hearth_part; "                                                           \
+    "}; "
 
-#define NEXT_FUNCTION(W, B, S, OWN, LIST, READ)                                                    \
-    "__hearth_next() { "                                                                           \
+/* What is seldom needed stands in functions of its own: bash copies a function to run it. */
+#define SELDOM_FUNCTIONS(W, B, S, LIST)                                                            \
+    "__hearth_off() { "                                                                            \
         "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                       \
         "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; "                      \
-        S "unset -f " OWN "; "                                                                     \
-        "case $__hearth_s in '') __hearth_status=$1;; *) __hearth_status=$__hearth_s;; esac; "     \
-        "case $__hearth_list in 1) "                                                               \
-            "{ " B "printf 'T '; " S "trap" LIST "; " B "printf '\\0'; } >&" W ";; "               \
-        "esac; "                                                                                   \
-        B "printf 'E %s %s %s\\0' \"$__hearth_seq\" \"$__hearth_status\" \"${PWD-}\" >&" W "; "    \
-        "__hearth_seq= __hearth_s=; "                                                              \
-        "while case $__hearth_seq in '') ;; *) " B "false;; esac; do "                             \
-            READ_LINE(READ, B, S)                                                                  \
-            "case $__hearth_line in [rtp]\\ *\\ .) "                                               \
-                B "eval \"__hearth_$__hearth_line\";; "                                            \
-            "esac; "                                                                               \
-        "done; "                                                                                   \
+    "}; "                                                                                          \
+    "__hearth_traps() { { " B "printf 'T '; " S "trap" LIST "; " B "printf '\\0'; } >&" W "; }; "   \
+    "__hearth_on() { "                                                                             \
         "case $__hearth_x in 1) "                                                                  \
             "__hearth_keep=0 "                                                                     \
             "__hearth_text=\"{ __hearth_x=; " S "set -x; } 2>/dev/null;$__hearth_text\";; "        \
@@ -112,6 +110,25 @@
             "__hearth_text=\"$__hearth_text$__hearth_nl\"'__hearth_s=$?';; "                       \
         "esac; "                                                                                   \
         "case $__hearth_a in a) " S "set -a;; esac; "                                              \
+    "}; "
+
+#define NEXT_FUNCTION(W, B, S, OWN, LIST, READ)                                                    \
+    CUT_FUNCTION(READ, B, S)                                                                       \
+    SELDOM_FUNCTIONS(W, B, S, LIST)                                                                \
+    "__hearth_next() { "                                                                           \
+        "case $- in *[ax]*) __hearth_off;; *) __hearth_a=;; esac; "                                \
+        S "unset -f " OWN "; "                                                                     \
+        "__hearth_status=${__hearth_s:-$1}; "                                                      \
+        "case $__hearth_list in 1) __hearth_traps;; esac; "                                        \
+        B "printf 'E %s %s %s\\0' \"$__hearth_seq\" \"$__hearth_status\" \"${PWD-}\" >&" W "; "    \
+        "__hearth_seq= __hearth_s=; "                                                              \
+        "while case $__hearth_seq in '') ;; *) " B "false;; esac; do "                             \
+            READ_LINE(READ)                                                                        \
+            "case $__hearth_line in [rtp]\\ *\\ .) "                                               \
+                B "eval \"__hearth_$__hearth_line\";; "                                            \
+            "esac; "                                                                               \
+        "done; "                                                                                   \
+        "case $__hearth_x,$__hearth_a,$__hearth_keep$- in 1*|*,a*|*,2*|*e*) __hearth_on;; esac; "   \
     "}; "
 
 #define LOOP(B, S, OPTIONS, COMMAND, CLOSE, TRAP_CLOSE)                                            \
@@ -145,7 +162,7 @@
     EXIT_FUNCTION("__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
                   "builtin ", "builtin ", BASH_DUMP)                                               \
     NEXT_FUNCTION("31", "builtin ", "builtin ", "builtin", " -p EXIT",                             \
-                  "TMOUT= IFS= builtin read -r -u 30 __hearth_part")                               \
+                  "TMOUT= IFS= builtin read -r -u 30 __hearth_line")                               \
     LOOP("builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS, "builtin command", "",       \
          BASH_TRAP_CLOSE)                                                                          \
     "; } 3<&- 4>&-"
@@ -154,7 +171,7 @@
     "exec 8<&3 9>&4 3<&- 4>&-; "                                                                   \
     LINE_FUNCTIONS("9", "command ", "", SH_CLOSE)                                                  \
     EXIT_FUNCTION("", "9", "command ", "", SH_DUMP)                                                \
-    NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_part <&8")    \
+    NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_line <&8")    \
     LOOP("command ", "", OPTIONS, "command", SH_CLOSE, SH_CLOSE)
 /* clang-format on */
 
