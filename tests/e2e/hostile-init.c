@@ -5,10 +5,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/vm_sockets.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -47,9 +49,22 @@ static void load_modules(void)
         (void)fclose(list);
 }
 
-static int open_port(void)
+static int listen_vsock(void)
 {
-    for (int tries = 0; tries < 500; tries++) {
+    struct sockaddr_vm address = {
+        .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = 1024};
+    int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 &&
+        (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 4) < 0))
+        return -1;
+    return fd;
+}
+
+/* The virtio port, or a connection to the vsock port, whichever the machine has. */
+static int open_console(int listener)
+{
+    for (;;) {
         DIR *dir = opendir("/sys/class/virtio-ports");
         struct dirent *entry;
         char path[512];
@@ -65,11 +80,12 @@ static int open_port(void)
         }
         if (dir)
             (void)closedir(dir);
+        if (fd < 0 && listener >= 0)
+            fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd >= 0)
             return fd;
         pause_msec(10);
     }
-    return -1;
 }
 
 static void noise(int fd)
@@ -82,8 +98,10 @@ static void noise(int fd)
             x = x * 1664525 + 1013904223;
             block[i] = (uint8_t)(x >> 24);
         }
-        if (write(fd, block, sizeof(block)) < 0)
+        if (write(fd, block, sizeof(block)) < 0) {
             pause_msec(10);
+            return;
+        }
     }
 }
 
@@ -94,14 +112,14 @@ static void syncs(int fd)
     /* A control frame that promises 100 bytes and brings 16 of the next mark. */
     static const uint8_t half[20] = {100, 0, 0, 0, 1, 0, 0x48, 0x7e};
 
-    for (;;)
-        if (write(fd, mark, sizeof(mark)) < 0 || write(fd, half, sizeof(half)) < 0)
-            pause_msec(10);
+    while (write(fd, mark, sizeof(mark)) >= 0 && write(fd, half, sizeof(half)) >= 0)
+        ;
+    pause_msec(10);
 }
 
 int main(void)
 {
-    int fd;
+    int fd, listener;
 
     (void)mkdir("/proc", 0755);
     (void)mkdir("/sys", 0755);
@@ -117,11 +135,15 @@ int main(void)
         (void)fflush(stdout);
         (void)syscall(SYS_reboot, 0xfee1dead, 672274793, 0x4321fedc, NULL);
     }
-    fd = open_port();
-    if (HOSTILE_MODE == MODE_GARBAGE)
-        noise(fd);
-    if (HOSTILE_MODE == MODE_SYNCS)
-        syncs(fd);
-    for (;;)
-        pause_msec(1000000);
+    listener = listen_vsock();
+    for (;;) {
+        fd = open_console(listener);
+        if (HOSTILE_MODE == MODE_GARBAGE)
+            noise(fd);
+        else if (HOSTILE_MODE == MODE_SYNCS)
+            syncs(fd);
+        else
+            pause_msec(1000000);
+        (void)close(fd);
+    }
 }

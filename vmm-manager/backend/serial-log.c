@@ -11,6 +11,7 @@
 
 #define REASON_TAIL_BYTES (16u * 1024u)
 #define LINE_MAX_BYTES 160
+#define HALT_TAIL_BYTES 512u /* these are last words */
 
 /* The last `max` bytes of a file as a string without NULs; owned by the caller, NULL if none. */
 static char *read_tail(int fd, size_t max, size_t *ret_size)
@@ -90,6 +91,20 @@ static int last_words(const char *path, char *line, size_t size)
         }
     }
     return -ENOENT;
+}
+
+bool serial_says_halted(const char *path)
+{
+    static const char *const marks[] = {"reboot: Power down", "reboot: System halted"};
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_free_ char *tail = NULL;
+    size_t n = 0;
+
+    tail = fd < 0 ? NULL : read_tail(fd, HALT_TAIL_BYTES, &n);
+    for (size_t i = 0; tail && i < ARRAY_SIZE(marks); i++)
+        if (memmem(tail, n, marks[i], strlen(marks[i])))
+            return true;
+    return false;
 }
 
 void serial_reason(const char *path, const siginfo_t *info, const char *vmm, char *text,

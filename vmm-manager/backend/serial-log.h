@@ -1,6 +1,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -13,6 +14,9 @@
 
 /* Cuts the file to its last SERIAL_KEEP_BYTES when it is over SERIAL_MAX_BYTES. */
 void serial_trim(const char *path);
+
+/* Whether the guest's kernel said that it has stopped for good, without an end of its machine. */
+bool serial_says_halted(const char *path);
 
 /*
  * Why the VM ended, for a person: the guest's own last words (panic, fatal error of init) if the

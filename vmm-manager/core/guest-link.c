@@ -127,8 +127,12 @@ static void on_hello(struct console *c, const struct error *err, void *userdata)
     if (link->state != LINK_HELLO)
         return;
     if (err) {
-        if (link_try_again(link, err) < 0)
-            link_break(link, err);
+        if (link_try_again(link, err) >= 0)
+            return;
+        if (link->backend->ops->console_closes_early && err->code == ERR_GUEST_GONE)
+            (void)error_set_code(&failed, ERR_GUEST_UNRESPONSIVE,
+                                 "guest '%s' did not answer on its console in time", link->vm_id);
+        link_break(link, failed.errnum ? &failed : err);
         return;
     }
     trace(link, "answered the hello");
@@ -165,6 +169,11 @@ static int link_try(struct guest_link *link, struct error *err)
     link->state = LINK_HELLO;
     trace(link, "is connected");
     r = console_open_consume(link->console, fd, link->deadline_usec, on_hello, link);
+    if (r < 0 && link->backend->ops->console_closes_early) {
+        link->console = console_free(link->console);
+        link->state = LINK_CONNECTING;
+        return -EAGAIN;
+    }
     if (r < 0)
         return error_set(err, -r, "guest '%s': hello: %s", link->vm_id, errno_text(-r));
     return 0;

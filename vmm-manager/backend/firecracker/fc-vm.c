@@ -185,7 +185,8 @@ static int on_child(struct source *s _unused_, const siginfo_t *info, void *user
     vm->kill_late = source_free(vm->kill_late);
     if (by_itself) {
         vm->died = true;
-        serial_reason(vm->vm.log_path, info, "Firecracker", vm->reason, sizeof(vm->reason));
+        if (!vm->reason[0])
+            serial_reason(vm->vm.log_path, info, "Firecracker", vm->reason, sizeof(vm->reason));
         (void)error_set_code(&err, ERR_BACKEND_FAILED, "'%s': %s", vm->id, vm->reason);
         fc_vm_end(vm, &err);
         return 0;

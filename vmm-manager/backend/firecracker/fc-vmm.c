@@ -124,7 +124,7 @@ static void firecracker_arguments(struct arguments *a, const struct fc_jail *jai
     if (!jail->jailed)
         add_option(a, "--id", "%s", jail->slot);
     add_option(a, "--api-sock", "%s", FC_API_SOCKET);
-    add_option(a, "--level", "Warning"); /* its log and the guest's serial line are one stream */
+    add_option(a, "--level", "Error"); /* its log and the guest's serial line are one stream */
     if (getenv("HEARTH_FIRECRACKER_NO_SECCOMP"))
         add(a, "--no-seccomp");
 }

@@ -2,10 +2,13 @@
 
 #include <assert.h>
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "backend/firecracker/fc-cpu.h"
 #include "backend/firecracker/fc-private.h"
@@ -84,13 +87,33 @@ void fc_record_path(const struct fc *b, const char *id, char *path, size_t size)
     (void)snprintf(path, size, "%s/vms/%s", b->dir, id);
 }
 
+/*
+ * An x86 microVM has no power switch: a guest that powers off stops its CPUs, and Firecracker goes
+ * on. Its kernel says so first.
+ */
+static void look_at_log(struct fc_vm *vm)
+{
+    siginfo_t ended = {.si_pid = vm->vm.pid, .si_code = CLD_EXITED};
+    struct stat st;
+
+    if (vm->phase != FC_RUNNING || vm->vmm.pidfd < 0 || stat(vm->vm.log_path, &st) < 0)
+        return;
+    serial_trim(vm->vm.log_path);
+    if (st.st_size == vm->log_size)
+        return;
+    vm->log_size = st.st_size;
+    if (!serial_says_halted(vm->vm.log_path))
+        return;
+    serial_reason(vm->vm.log_path, &ended, "Firecracker", vm->reason, sizeof(vm->reason));
+    (void)pidfd_send_signal(vm->vmm.pidfd, SIGKILL, NULL, 0);
+}
+
 static int on_housework(struct source *s, uint64_t now_usec, void *userdata)
 {
     struct fc *b = userdata;
 
     for (struct fc_vm *vm = b->vms; vm; vm = vm->next) {
-        if (vm->vmm.pidfd >= 0)
-            serial_trim(vm->vm.log_path);
+        look_at_log(vm);
         if (vm->phase == FC_CLEANING && !vm->busy)
             fc_vm_clean(vm);
     }
