@@ -201,8 +201,14 @@ static _Noreturn void search_and_exec(const struct spawn *sp)
             memcpy(full, p, n);
             full[n] = '/';
             memcpy(full + n + 1, name, name_size + 1);
-            (void)execve(n > 0 ? full : full + 1, sp->argv, sp->env);
-            e = errno;
+            /* Looking costs the kernel far less than trying: it prepares a new program first. */
+            e = 0;
+            if (access(n > 0 ? full : full + 1, F_OK) < 0)
+                e = errno;
+            if (e != ENOENT && e != ENOTDIR) {
+                (void)execve(n > 0 ? full : full + 1, sp->argv, sp->env);
+                e = errno;
+            }
             if (e == E2BIG)
                 exec_failed(sp, name, E2BIG);
             /* The first file that is there but cannot run explains more than "not found". */
