@@ -27,6 +27,8 @@
  * - The loop is not in a function: `declare`, `return`, `$@` keep their meaning at top level.
  * - The text runs by `command eval` as a plain command: a syntax error does not end dash and ash,
  *   and errexit stays in force, which it would not in a condition.
+ * - A child of bash that is killed before it runs its program runs the EXIT trap too: only the
+ * shell itself may say that it ends.
  * - A blank goes before the text: one that starts with a dash is not an option of `eval`.
  * - A stray `break` or `continue` in the text ends at worst the inner loop; __hearth_next, being
  * its condition, runs next in both cases.
@@ -159,7 +161,8 @@
     "{ exec 10<&- 11<&- 12<&- 13<&- 14<&- 15<&- 16<&- 17<&- 18<&- 19<&- 20<&- 21<&- 22<&- 23<&- "  \
     "24<&- 25<&- 26<&- 27<&- 28<&- 29<&-; "                                                        \
     LINE_FUNCTIONS("31", "builtin ", "builtin ", BASH_TRAP_CLOSE)                                  \
-    EXIT_FUNCTION("__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
+    EXIT_FUNCTION("case $BASHPID in $$) ;; *) builtin return \"$1\";; esac; "                      \
+                  "__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
                   "builtin ", "builtin ", BASH_DUMP)                                               \
     NEXT_FUNCTION("31", "builtin ", "builtin ", "builtin", " -p EXIT",                             \
                   "TMOUT= IFS= builtin read -r -u 30 __hearth_line")                               \

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -133,6 +134,7 @@ int main(void)
     if (HOSTILE_MODE == MODE_FATAL) {
         printf("hearth-init: fatal: test says so\n");
         (void)fflush(stdout);
+        (void)tcdrain(STDOUT_FILENO);
         (void)syscall(SYS_reboot, 0xfee1dead, 672274793, 0x4321fedc, NULL);
     }
     listener = listen_vsock();

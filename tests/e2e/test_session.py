@@ -406,3 +406,11 @@ def test_stderr_of_a_background_job_belongs_to_a_later_command(sh):
     sh("(sleep 0.3; echo late >&2) & ")
     result = sh("wait; echo now")
     assert result["stdout"] == "now\n" and result["stderr"] == "late\n"
+
+
+def test_child_killed_before_it_runs_its_program(sh):
+    """A shell's child that dies between fork and exec must not speak for the shell."""
+    for _ in range(25):
+        sh("sleep 300 &")
+        result = sh("kill $! && echo ok")
+        assert result["stdout"] == "ok\n" and not result["shell_exited"]
