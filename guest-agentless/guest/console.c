@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/macros.h"
@@ -32,4 +33,10 @@ void console_say(const char *format, ...)
     prefix += MIN((size_t)n, sizeof(text) - prefix - 2);
     text[prefix++] = '\n';
     (void)!write(console_fd, text, prefix);
+}
+
+void console_drain(void)
+{
+    if (console_fd >= 0)
+        (void)tcdrain(console_fd);
 }

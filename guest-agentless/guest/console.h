@@ -6,3 +6,5 @@
 void console_open(void);
 /* One line, "hearth-init: TEXT". */
 void console_say(const char *format, ...) _printf_(1, 2);
+/* Waits until what was said has left the machine: before it ends. */
+void console_drain(void);

@@ -56,6 +56,7 @@ static _Noreturn void turn_off(void)
 static _Noreturn void die(const struct error *err)
 {
     console_say("fatal: %s", err->text);
+    console_drain();
     sync();
     turn_off();
 }

@@ -8,7 +8,8 @@
  */
 #if defined(__x86_64__)
 #define BOOT_ARGS                                                                                  \
-    "console=ttyS0 quiet panic=-1 reboot=k pci=off i8042.noaux i8042.nomux i8042.nopnp "           \
+    "console=ttyS0 quiet panic=-1 reboot=k hearth.off=reset pci=off i8042.noaux i8042.nomux "      \
+    "i8042.nopnp "                                                                                 \
     "i8042.dumbkbd no_timer_check tsc=reliable random.trust_cpu=on"
 #else
 #define BOOT_ARGS "console=ttyS0 quiet panic=-1 reboot=k pci=off random.trust_cpu=on"

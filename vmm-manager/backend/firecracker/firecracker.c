@@ -422,8 +422,11 @@ static int fc_console_connect(struct backend *backend, const char *id, struct er
     struct fc_vm *vm = fc_vm_find(self(backend), id);
     int fd, r;
 
-    if (!vm || vm->phase == FC_ENDING || vm->phase == FC_CLEANING || vm->vmm.pidfd < 0)
+    if (!vm)
         return error_set_code(err, ERR_SANDBOX_NOT_RUNNING, "VM '%s' does not run", id);
+    /* On its way out: who waits hears of that, with the reason, in a moment. */
+    if (vm->phase == FC_ENDING || vm->phase == FC_CLEANING || vm->vmm.pidfd < 0)
+        return error_set(err, ESRCH, "VM '%s' ends", id);
     fd = fd_connect_unix(vm->vm.console_path);
     if (fd < 0)
         return error_set_errno(err, ERR_BACKEND_FAILED, -fd, "connect to '%s': %s",
