@@ -12,6 +12,10 @@
  * Nehalem is the x86-64-v2 level, which current distributions ask for; `max` is slower to emulate
  * and its meaning changes with QEMU.
  *
+ * norandmaps: the emulator keeps translated code by virtual address, so with address randomisation
+ * every program is translated anew at each start (37 ms for /bin/true, 4.4 ms without). The wall
+ * around the guest is the VM, and with KVM the guest keeps its randomisation.
+ *
  * aarch64: cortex-a57 boots several times faster than `max`, whose pointer authentication is
  * emulated.
  */
@@ -25,7 +29,7 @@ static const struct machine machines[] = {
         .tcg_cpu = "Nehalem",
         .tcg_flags = "rdrand",
         .boot_args = "console=ttyS0 quiet panic=-1 reboot=t,f random.trust_cpu=on",
-        .tcg_args = "mitigations=off no_timer_check tsc=reliable",
+        .tcg_args = "mitigations=off no_timer_check tsc=reliable norandmaps",
     },
     {
         .arch = "aarch64",
@@ -35,7 +39,7 @@ static const struct machine machines[] = {
         .tcg_cpu = "cortex-a57",
         .tcg_flags = "",
         .boot_args = "console=ttyAMA0 quiet panic=-1 random.trust_cpu=on",
-        .tcg_args = "mitigations=off",
+        .tcg_args = "mitigations=off norandmaps",
         .mmio = true,
     },
 };
