@@ -119,8 +119,8 @@ int fc_find(struct fc_programs *ret, struct error *err)
 
     if (!look_for("firecracker", "HEARTH_FIRECRACKER", p.firecracker, sizeof(p.firecracker)))
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
-                              "no firecracker program was found; `hearth firecracker install` "
-                              "fetches it, or set HEARTH_FIRECRACKER");
+                              "no firecracker program was found; put firecracker and "
+                              "jailer of a release on PATH or set HEARTH_FIRECRACKER");
     /* The jailer names its directories after the file that it really is. */
     if (realpath(p.firecracker, real) && strlen(real) < sizeof(p.firecracker))
         (void)snprintf(p.firecracker, sizeof(p.firecracker), "%.255s", real);
@@ -130,8 +130,8 @@ int fc_find(struct fc_programs *ret, struct error *err)
     if (fc_version_compare(p.version, FC_VERSION_MIN) < 0)
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
                               "'%s' is Firecracker %s; %s or newer is needed (older ones lose "
-                              "vsock data after a restore); `hearth firecracker install` fetches "
-                              "it",
+                              "vsock data after a restore); put a newer release on PATH "
+                              "or set HEARTH_FIRECRACKER",
                               p.firecracker, p.version, FC_VERSION_MIN);
     slash = strrchr(p.firecracker, '/');
     if (!getenv("HEARTH_JAILER") && slash)
