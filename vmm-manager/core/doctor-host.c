@@ -2,7 +2,6 @@
 #include <linux/kvm.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
@@ -10,8 +9,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "backend/kvm.h"
 #include "base/fd.h"
-#include "base/file.h"
 #include "core/doctor-private.h"
 
 #define CGROUP2_MAGIC 0x63677270
@@ -38,21 +37,22 @@ void doctor_check_arch(struct doctor *d)
 
 void doctor_check_kvm(struct doctor *d)
 {
-    _cleanup_close_ int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
     const char *slow = "software emulation is used: works everywhere, several times slower";
+    struct kvm_facts kvm;
 
-    if (fd < 0) {
+    kvm_look(&kvm);
+    if (kvm.errnum) {
         doctor_add(d, "kvm", false, DOCTOR_WARNING,
                    "use a host with virtualisation, or enable it in the firmware or hypervisor",
-                   "/dev/kvm: %s; %s", errno_text(errno), slow);
+                   "/dev/kvm: %s; %s", errno_text(kvm.errnum), slow);
         return;
     }
-    if (ioctl(fd, KVM_GET_API_VERSION, 0) != KVM_API_VERSION) {
+    if (kvm.api_version != KVM_API_VERSION) {
         doctor_add(d, "kvm", false, DOCTOR_WARNING, "use a host with a current KVM",
                    "/dev/kvm speaks another version; %s", slow);
         return;
     }
-    if (file_exists("/sys/module/kvm_pvm") || access("/dev/pvm", F_OK) == 0) {
+    if (kvm_is_para_virtual(&kvm)) {
         doctor_add(d, "kvm", false, DOCTOR_WARNING, "use a host with hardware virtualisation",
                    "/dev/kvm is para-virtual and cannot run stock guest kernels; %s", slow);
         return;

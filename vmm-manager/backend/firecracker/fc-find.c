@@ -1,20 +1,16 @@
 #include "backend/firecracker/fc-find.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <linux/kvm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "backend/firecracker/fc-jail.h"
+#include "backend/kvm.h"
 #include "base/clock.h"
-#include "base/fd.h"
-#include "base/file.h"
 #include "base/paths.h"
 #include "base/spawn.h"
 
@@ -145,40 +141,21 @@ int fc_find(struct fc_programs *ret, struct error *err)
     return 0;
 }
 
-/* x86: a /dev/kvm without VMX or SVM is para-virtual and runs no stock kernel. */
-static bool cpu_has_virtualization(void)
-{
-    _cleanup_free_ char *text = NULL;
-    struct utsname u;
-    char *flags, *end;
-
-    if (uname(&u) < 0 || strcmp(u.machine, "x86_64") != 0)
-        return true;
-    if (file_read("/proc/cpuinfo", 16u << 20, &text, NULL, NULL) < 0)
-        return false;
-    flags = strstr(text, "\nflags");
-    if (!flags)
-        return false;
-    end = strchr(flags + 1, '\n');
-    if (end)
-        *end = '\0';
-    return strstr(flags, " vmx") || strstr(flags, " svm");
-}
-
 int fc_check_kvm(struct error *err)
 {
-    _cleanup_close_ int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    struct kvm_facts kvm;
 
-    if (fd < 0 && errno == ENOENT)
+    kvm_look(&kvm);
+    if (kvm.errnum == ENOENT)
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
                               "this host has no /dev/kvm; enable virtualization (or nested "
                               "virtualization) or use the qemu backend");
-    if (fd < 0)
+    if (kvm.errnum)
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE, "/dev/kvm cannot be opened: %s",
-                              errno_text(errno));
-    if (ioctl(fd, KVM_GET_API_VERSION, 0) != KVM_API_VERSION)
+                              errno_text(kvm.errnum));
+    if (kvm.api_version != KVM_API_VERSION)
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE, "/dev/kvm is not the KVM we know");
-    if (!cpu_has_virtualization())
+    if (kvm_is_para_virtual(&kvm))
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
                               "/dev/kvm is there but the CPU shows neither VMX nor SVM "
                               "(para-virtual KVM): stock guest kernels do not run on it; use the "

@@ -1,14 +1,13 @@
 #include "backend/qemu/qemu-accel.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <linux/kvm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
-#include "base/fd.h"
+#include "backend/kvm.h"
+#include "base/macros.h"
 
 static const char *const accel_names[] = {
     [ACCEL_TCG] = "tcg",
@@ -21,50 +20,18 @@ const char *accel_name(enum accel accel)
     return accel_names[accel];
 }
 
-/* The first "flags" line of /proc/cpuinfo holds " vmx" (Intel) or " svm" (AMD). */
-static bool cpu_has_virtualization(void)
-{
-    char line[8192];
-    bool found = false;
-    FILE *f = fopen("/proc/cpuinfo", "re");
-
-    if (!f)
-        return false;
-    while (fgets(line, sizeof(line), f)) {
-        char *end;
-
-        if (strncmp(line, "flags", 5) != 0)
-            continue;
-        end = strchr(line, '\n');
-        if (end)
-            *end = ' ';
-        found = strstr(line, " vmx ") || strstr(line, " svm ");
-        break;
-    }
-    (void)fclose(f);
-    return found;
-}
-
 void accel_look(struct accel_facts *ret)
 {
-    _cleanup_close_ int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    struct kvm_facts kvm;
 
+    kvm_look(&kvm);
     *ret = (struct accel_facts){
         .forced = getenv("HEARTH_ACCEL"),
-        .kvm_errnum = fd < 0 ? errno : 0,
-        .kvm_api_version = -ENODEV,
+        .x86 = kvm.x86,
+        .kvm_errnum = kvm.errnum,
+        .kvm_api_version = kvm.api_version,
+        .cpu_virtualization = kvm.cpu_virtualization,
     };
-#if defined(__x86_64__)
-    ret->x86 = true;
-    ret->cpu_virtualization = cpu_has_virtualization();
-#else
-    (void)cpu_has_virtualization;
-#endif
-    if (fd >= 0) {
-        int version = ioctl(fd, KVM_GET_API_VERSION, 0);
-
-        ret->kvm_api_version = version < 0 ? -errno : version;
-    }
 }
 
 int accel_decide(const struct accel_facts *facts, enum accel *ret, char *why, unsigned why_size,
