@@ -245,8 +245,10 @@ static void boot(struct bench *b, uint64_t timeout_usec, struct seen *seen)
 
 static void restore(struct bench *b, uint64_t timeout_usec, struct seen *seen)
 {
+    const struct vm_saved saved = {.memory_file = b->file[4], .state_file = b->file[5]};
+
     *seen = (struct seen){0};
-    ASSERT_OK(b->backend->ops->restore(b->backend, &b->spec, b->file[4], b->file[5],
+    ASSERT_OK(b->backend->ops->restore(b->backend, &b->spec, &saved,
                                        clock_now_usec() + timeout_usec, on_vm, seen));
     wait_for(b, &seen->calls, 1);
 }

@@ -209,17 +209,16 @@ static int fake_save(struct backend *b, const char *id, const char *state_file,
     return answer(f, &a);
 }
 
-static int fake_restore(struct backend *b, const struct vm_spec *spec, const char *memory_file,
-                        const char *state_file, uint64_t deadline_usec, backend_vm_fn done,
-                        void *userdata)
+static int fake_restore(struct backend *b, const struct vm_spec *spec, const struct vm_saved *saved,
+                        uint64_t deadline_usec, backend_vm_fn done, void *userdata)
 {
     struct fake *f = (struct fake *)b;
     struct answer a = {.vm_done = done, .userdata = userdata};
 
     (void)deadline_usec;
     fake_knobs.n_restores++;
-    if (fake_knobs.fail_restore || !file_exists(memory_file) || !file_exists(state_file) ||
-        !file_exists(spec->disk))
+    if (fake_knobs.fail_restore || !file_exists(saved->memory_file) ||
+        !file_exists(saved->state_file) || !file_exists(spec->disk))
         (void)error_set_code(&a.err, ERR_BACKEND_FAILED, "restore fails as the test wants");
     else
         (void)start(f, spec, fake_knobs.restore_mode, &a.vm, &a.err);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/page-source.h"
 #include "base/worker.h"
 
 /*
@@ -25,8 +26,10 @@ struct backend_caps {
     bool snapshot_memory;
     bool live_save;
     bool diff_snapshot;
-    bool elf_kernel;   /* boots an ELF; a bzImage must be unpacked first */
-    char warning[256]; /* what a person should know although it works; "" when nothing */
+    bool snapshot_from_base; /* a snapshot holds all that changed since the base memory file */
+    bool snapshot_console;   /* the console connection outlives snapshot() and resume() */
+    bool elf_kernel;         /* boots an ELF; a bzImage must be unpacked first */
+    char warning[256];       /* what a person should know although it works; "" when nothing */
     char warning_fix[128];
 };
 
@@ -41,6 +44,17 @@ struct vm_spec {
     const char *image;       /* drive 0, read-only EROFS */
     const char *disk;        /* drive 1, writable */
     const char *memory_file; /* boot for a template: shared memory file to create; else NULL */
+};
+
+/*
+ * What a VM is restored from. Paths absolute, strings weak, copied by the callee; `pages` is read
+ * on a worker until the verb completes and stays the caller's.
+ */
+struct vm_saved {
+    const char *memory_file;   /* whole memory, mapped privately, never changed */
+    const char *state_file;    /* device state */
+    struct page_source *pages; /* lie over memory_file; NULL: none */
+    const char *pager_dir;     /* snapshot to be served by hearth-pager instead; NULL: not */
 };
 
 struct backend_vm {
@@ -73,9 +87,19 @@ struct backend_ops {
     int (*save)(struct backend *b, const char *id, const char *state_file, uint64_t deadline_usec,
                 backend_done_fn done, void *userdata);
     /* A new VM from a saved one: memory mapped privately, device state loaded, running. */
-    int (*restore)(struct backend *b, const struct vm_spec *spec, const char *memory_file,
-                   const char *state_file, uint64_t deadline_usec, backend_vm_fn done,
-                   void *userdata);
+    int (*restore)(struct backend *b, const struct vm_spec *spec, const struct vm_saved *saved,
+                   uint64_t deadline_usec, backend_vm_fn done, void *userdata);
+    /*
+     * Device state and changed memory of a running VM into two new files. The VM is paused by it
+     * and stays so until resume() or kill(), so that its disk can be copied; after a failure it
+     * runs. The memory file is sparse and as long as the memory: data where a page may differ from
+     * what the VM was restored from, a hole where it does not. With caps.snapshot_from_base
+     * "restored from" means vm_saved.memory_file alone, else with its pages too; for a booted VM it
+     * means zeros. NULL: this backend cannot.
+     */
+    int (*snapshot)(struct backend *b, const char *id, const char *state_file,
+                    const char *memory_file, uint64_t deadline_usec, backend_done_fn done,
+                    void *userdata);
     int (*pause)(struct backend *b, const char *id, backend_done_fn done, void *userdata);
     int (*resume)(struct backend *b, const char *id, backend_done_fn done, void *userdata);
     /* Ends it by force. A VM that is already gone is success. Completes when no process is left. */

@@ -47,4 +47,12 @@
     X(GUEST_OUT_OF_MEMORY, "guest_out_of_memory", ENOMEM, 507)                                     \
     X(GUEST_GONE, "guest_gone", ECONNRESET, 502)                                                   \
     X(BACKEND_UNAVAILABLE, "backend_unavailable", ENODEV, 503)                                     \
-    X(BACKEND_FAILED, "backend_failed", EIO, 502)
+    X(BACKEND_FAILED, "backend_failed", EIO, 502)                                                  \
+    X(SNAPSHOT_NOT_FOUND, "snapshot_not_found", ENOENT, 404)                                       \
+    X(SNAPSHOT_INVALID, "snapshot_invalid", EINVAL, 409)                                           \
+    X(SNAPSHOT_IN_USE, "snapshot_in_use", EBUSY, 409)                                              \
+    X(UNAUTHORIZED, "unauthorized", EPERM, 401)                                                    \
+    X(QUOTA_EXCEEDED, "quota_exceeded", EDQUOT, 429)                                               \
+    X(REGISTRY_FAILED, "registry_failed", EREMOTEIO, 502)                                          \
+    X(REGISTRY_DENIED, "registry_denied", EKEYREJECTED, 403)                                       \
+    X(BUILD_FAILED, "build_failed", EINVAL, 422)

@@ -200,6 +200,7 @@ static void step_machine(struct sandbox *sb)
     struct creation *c = sb->creation;
     struct backend *backend = sb->slot->backend;
     char disk[512], memory[512], state[512];
+    const struct vm_saved saved = {.memory_file = memory, .state_file = state};
     struct error err = {0};
     struct vm_spec spec;
     uint64_t now = clock_now_usec();
@@ -219,7 +220,7 @@ static void step_machine(struct sandbox *sb)
         progress(c, "restore", -1);
         (void)snprintf(memory, sizeof(memory), "%s/%s", template_dir(c->template), TEMPLATE_MEMORY);
         (void)snprintf(state, sizeof(state), "%s/%s", template_dir(c->template), TEMPLATE_STATE);
-        r = backend->ops->restore(backend, &spec, memory, state, now + core_restore_timeout_usec(),
+        r = backend->ops->restore(backend, &spec, &saved, now + core_restore_timeout_usec(),
                                   on_machine, sb);
     } else {
         progress(c, "boot", -1);

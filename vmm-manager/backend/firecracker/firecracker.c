@@ -203,14 +203,16 @@ static int fc_boot(struct backend *backend, const struct vm_spec *spec, uint64_t
     return begin(self(backend), VERB_BOOT, spec, NULL, NULL, deadline_usec, done, userdata);
 }
 
-static int fc_restore(struct backend *backend, const struct vm_spec *spec, const char *memory_file,
-                      const char *state_file, uint64_t deadline_usec, backend_vm_fn done,
+static int fc_restore(struct backend *backend, const struct vm_spec *spec,
+                      const struct vm_saved *saved, uint64_t deadline_usec, backend_vm_fn done,
                       void *userdata)
 {
-    if (!memory_file || !state_file || !spec->image || !spec->disk || !spec->dir)
+    if (!saved->memory_file || !saved->state_file || !spec->image || !spec->disk || !spec->dir)
         return -EINVAL;
-    return begin(self(backend), VERB_RESTORE, spec, memory_file, state_file, deadline_usec, done,
-                 userdata);
+    if (saved->pages || saved->pager_dir)
+        return -EOPNOTSUPP;
+    return begin(self(backend), VERB_RESTORE, spec, saved->memory_file, saved->state_file,
+                 deadline_usec, done, userdata);
 }
 
 static int fc_save(struct backend *backend, const char *id, const char *state_file,

@@ -93,18 +93,21 @@ static int qemu_boot(struct backend *backend, const struct vm_spec *spec, uint64
 }
 
 static int qemu_restore(struct backend *backend, const struct vm_spec *spec,
-                        const char *memory_file, const char *state_file, uint64_t deadline_usec,
-                        backend_vm_fn done, void *userdata)
+                        const struct vm_saved *saved, uint64_t deadline_usec, backend_vm_fn done,
+                        void *userdata)
 {
     struct verb_request q;
     int r;
 
-    if (!memory_file || !state_file || !spec->image || !spec->disk || !spec->dir)
+    if (!saved->memory_file || !saved->state_file || !spec->image || !spec->disk || !spec->dir)
         return -EINVAL;
+    if (saved->pages || saved->pager_dir)
+        return -EOPNOTSUPP;
     r = copy_spec(spec, deadline_usec, &q);
     if (r < 0)
         return r;
-    if (string_set(&q.memory_file, memory_file) < 0 || string_set(&q.state_file, state_file) < 0) {
+    if (string_set(&q.memory_file, saved->memory_file) < 0 ||
+        string_set(&q.state_file, saved->state_file) < 0) {
         verb_request_done(&q);
         return -ENOMEM;
     }

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/page-source.h"
+#include "store/manifest.h"
+
+/*
+ * The store of snapshots of running sandboxes: ROOT/ID with `manifest.json`, `state`, `memory` and
+ * `disk`. It is written beside (ROOT/.new-ID), the manifest last, synced, then renamed: a snapshot
+ * is whole and verified, or absent. Its memory holds only pages that differ from its parent's: a
+ * template (a whole memory file, the bottom of every chain) or another snapshot. Everything here
+ * blocks and is called on workers; a store may be used by several threads at once.
+ */
+struct snapshot_store;
+
+#define SNAPSHOT_STATE "state"
+#define SNAPSHOT_MEMORY "memory"
+#define SNAPSHOT_DISK "disk"
+#define SNAPSHOT_CHAIN_MAX 32u
+#define SNAPSHOT_META_MAX (1024u * 1024u)
+
+enum snapshot_kind {
+    SNAPSHOT_CHECKPOINT, /* named, of one sandbox; kept until removed */
+    SNAPSHOT_HIBERNATED, /* what a paused sandbox resumes from; goes with it */
+    SNAPSHOT_FORK,       /* goes when its last child no longer needs it */
+};
+
+/* What a snapshot lies over. Exactly one of the two is not "". */
+struct snapshot_parent {
+    char template_id[MANIFEST_ID_SIZE];
+    char snapshot_id[MANIFEST_ID_SIZE];
+};
+
+struct snapshot_info {
+    char id[MANIFEST_ID_SIZE];
+    enum snapshot_kind kind;
+    char name[65];    /* "" when it has none */
+    char sandbox[65]; /* id of the sandbox it was taken of */
+    struct snapshot_parent parent;
+    struct origin origin;
+    uint64_t created_wall_usec;
+    uint64_t memory_bytes; /* of the machine */
+    uint64_t stored_bytes; /* on disk, all files */
+    bool compressed;
+    json_t *meta; /* owned; of the core, opaque here; NULL: none */
+};
+void snapshot_info_done(struct snapshot_info *info);
+
+/* `templates` is where parents of the other kind lie; both absolute. Removes what a crash left. */
+int snapshot_store_open(const char *root, const char *templates, struct snapshot_store **ret,
+                        struct error *err);
+struct snapshot_store *snapshot_store_close(struct snapshot_store *s);
+
+/* ---- write ---- */
+struct snapshot_writer;
+int snapshot_writer_new(struct snapshot_store *s, struct snapshot_writer **ret, struct error *err);
+const char *snapshot_writer_id(const struct snapshot_writer *w);
+/* Where the caller puts the three files; `memory` as backend.h describes it. */
+const char *snapshot_writer_dir(const struct snapshot_writer *w);
+/*
+ * Digests, turns zero pages into holes, syncs, renames. `info` says kind, name, sandbox, parent,
+ * origin, meta; id, time and sizes are filled in. After it the writer is only good for freeing.
+ */
+int snapshot_writer_seal(struct snapshot_writer *w, struct snapshot_info *info, struct error *err);
+/* Removes what was not sealed. Always NULL. */
+struct snapshot_writer *snapshot_writer_free(struct snapshot_writer *w);
+
+/* ---- read ---- */
+struct snapshot;
+/*
+ * Reads and checks the manifests of the whole chain, and state and disk by digest; the template's
+ * memory by digest once, later by what stat() says of it. ERR_SNAPSHOT_INVALID names what is wrong.
+ * While it is open no file of the chain is removed.
+ */
+int snapshot_open(struct snapshot_store *s, const char *id, struct snapshot **ret,
+                  struct error *err);
+struct snapshot *snapshot_close(struct snapshot *snap); /* always NULL */
+const struct snapshot_info *snapshot_get_info(const struct snapshot *snap);
+const char *snapshot_dir(const struct snapshot *snap);
+const char *snapshot_base_memory(const struct snapshot *snap); /* the template's memory file */
+/* All pages of the chain over the base, newest first wins, verified as they are read. */
+int snapshot_pages(struct snapshot *snap, struct page_source **ret, struct error *err);
+
+/* ---- keep ---- */
+typedef void (*snapshot_each_fn)(const struct snapshot_info *info, void *userdata);
+int snapshot_each(struct snapshot_store *s, snapshot_each_fn fn, void *userdata, struct error *err);
+typedef void (*snapshot_progress_fn)(uint64_t done_bytes, uint64_t total_bytes, void *userdata);
+/* Every byte of it and of its chain against the digests. */
+int snapshot_verify(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
+                    void *userdata, struct error *err);
+/*
+ * Gone from the list at once; its files when no snapshot lies over it and nobody has it open. Not
+ * finding it is ERR_SNAPSHOT_NOT_FOUND.
+ */
+int snapshot_remove(struct snapshot_store *s, const char *id, struct error *err);
+/* Makes it lie directly over the template; the same pages in one file. */
+int snapshot_flatten(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
+                     void *userdata, struct error *err);
+/* zstd in frames of one chunk; reading it stays possible at any offset. */
+int snapshot_compress(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
+                      void *userdata, struct error *err);
+/* Removes what nobody refers to; returns bytes freed through ret_bytes (may be NULL). */
+int snapshot_collect(struct snapshot_store *s, uint64_t *ret_bytes, struct error *err);
+/* A template on which a snapshot lies must stay. */
+bool snapshot_template_in_use(struct snapshot_store *s, const char *template_id);
+uint64_t snapshot_store_bytes(struct snapshot_store *s);
