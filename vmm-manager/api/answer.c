@@ -17,6 +17,35 @@ json_t *error_to_json(const struct error *err)
                      json_text(err->text));
 }
 
+bool request_add_header(struct request *req, const char *name, const char *value)
+{
+    char **headers;
+
+    if (req->n_headers >= REQUEST_HEADERS_MAX || strpbrk(value, "\r\n") || strpbrk(name, "\r\n: "))
+        return false;
+    headers = reallocarray(req->headers, 2 * (req->n_headers + 1), sizeof(*headers));
+    if (!headers)
+        return false;
+    req->headers = headers;
+    headers[2 * req->n_headers] = strdup(name);
+    headers[2 * req->n_headers + 1] = strdup(value);
+    req->n_headers++;
+    return true;
+}
+
+static bool response_headers(struct request *req, struct MHD_Response *response, const char *type)
+{
+    if (type && MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) != MHD_YES)
+        return false;
+    for (unsigned i = 0; i < req->n_headers; i++) {
+        const char *name = req->headers[2 * i], *value = req->headers[2 * i + 1];
+
+        if (!name || !value || MHD_add_response_header(response, name, value) != MHD_YES)
+            return false;
+    }
+    return true;
+}
+
 /* Without memory for an answer the connection is dropped. */
 static void request_set_response(struct request *req, unsigned status,
                                  struct MHD_Response *response, const char *type)
@@ -29,8 +58,7 @@ static void request_set_response(struct request *req, unsigned status,
     }
     req->status = status;
     req->response = response;
-    if (response && type &&
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) != MHD_YES) {
+    if (response && !response_headers(req, response, type)) {
         MHD_destroy_response(response);
         req->response = NULL;
     }
@@ -49,12 +77,30 @@ static void request_answer_malloced(struct request *req, unsigned status, const 
     request_set_response(req, status, response, type);
 }
 
+/* In the middle of a body: see the theory of operation in request.c. */
+static void request_answer_raw(struct request *req, unsigned status, const char *text)
+{
+    if (text)
+        req->raw = string_printf("HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
+                                 "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                                 status, MHD_get_reason_phrase_for(status), strlen(text), text);
+    req->status = status;
+    req->phase = REQUEST_FAILED;
+    request_wake(req);
+}
+
 void request_answer(struct request *req, unsigned status, json_t *json_consume)
 {
     char *text =
         json_consume ? json_dumps(json_consume, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
     json_decref(json_consume);
+    if (req->in_body) {
+        if (req->phase == REQUEST_HEAD || req->phase == REQUEST_HANDLED)
+            request_answer_raw(req, status, text);
+        free(text);
+        return;
+    }
     request_answer_malloced(req, status, "application/json", text, text ? strlen(text) : 0);
 }
 
@@ -76,33 +122,13 @@ void request_answer_text(struct request *req, const char *type, const void *data
     request_answer_malloced(req, MHD_HTTP_OK, type, copy, size);
 }
 
-/* In the middle of a body: see the theory of operation in request.c. */
-static void request_answer_raw(struct request *req, unsigned status, const struct error *err)
-{
-    json_t *json = error_to_json(err);
-    _cleanup_free_ char *text =
-        json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-
-    json_decref(json);
-    if (text)
-        req->raw = string_printf("HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-                                 "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                                 status, MHD_get_reason_phrase_for(status), strlen(text), text);
-    req->status = status;
-    req->phase = REQUEST_FAILED;
-    request_wake(req);
-}
-
 void request_answer_error(struct request *req, const struct error *err)
 {
     unsigned status = (unsigned)error_code_http_status(err->code);
 
     if (req->phase != REQUEST_HEAD && req->phase != REQUEST_HANDLED)
         return;
-    if (req->in_body)
-        request_answer_raw(req, status, err);
-    else
-        request_answer(req, status, error_to_json(err));
+    request_answer(req, status, error_to_json(err));
 }
 
 /* ---- streamed ---- */
@@ -129,16 +155,23 @@ static ssize_t on_content(void *cls, uint64_t pos, char *data, size_t max)
     return 0;
 }
 
-void request_stream_begin(struct request *req, const char *type, size_t max,
-                          request_drained_fn drained)
+void request_stream_begin_as(struct request *req, unsigned status, const char *type, uint64_t size,
+                             size_t max, request_drained_fn drained)
 {
     buf_init(&req->out, max);
     req->out_streaming = true;
     req->drained = drained;
     request_set_response(
-        req, MHD_HTTP_OK,
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CONTENT_BLOCK, on_content, req, NULL),
+        req, status,
+        MHD_create_response_from_callback(size == UINT64_MAX ? MHD_SIZE_UNKNOWN : size,
+                                          CONTENT_BLOCK, on_content, req, NULL),
         type);
+}
+
+void request_stream_begin(struct request *req, const char *type, size_t max,
+                          request_drained_fn drained)
+{
+    request_stream_begin_as(req, MHD_HTTP_OK, type, UINT64_MAX, max, drained);
 }
 
 int request_stream_write(struct request *req, const void *data, size_t size)

@@ -91,6 +91,7 @@ static struct MHD_Daemon *daemon_start(struct http_server *server,
                             options->listen_fd, MHD_OPTION_CONNECTION_LIMIT, server->connections,
                             MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX,
+                            MHD_OPTION_URI_LOG_CALLBACK, request_new, server,
                             MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
 

@@ -19,6 +19,8 @@ struct http_server;
 struct request;
 
 #define REQUEST_BODY_MAX (1024u * 1024u)
+#define REQUEST_RAW_MAX (8u * 1024u * 1024u)
+#define REQUEST_HEADERS_MAX 64u /* of an answer */
 #define HTTP_CONNECTIONS_MAX 1024u
 #define HTTP_IDLE_SEC 30u             /* without a byte, before a request is complete */
 #define HTTP_MEMORY_MAX (64u * 1024u) /* of a connection: its headers and one piece of its body */
@@ -44,6 +46,13 @@ const char *request_param(const struct request *req, unsigned index);
 /* NULL when absent. -EINVAL and err when it holds a NUL. */
 int request_query(struct request *req, const char *key, const char **ret, struct error *err);
 const char *request_header(struct request *req, const char *name); /* NULL when absent */
+typedef void (*request_header_fn)(const char *name, const char *value, void *userdata);
+void request_each_header(struct request *req, request_header_fn fn, void *userdata);
+const char *request_method(const struct request *req);
+/* As the client wrote it: path and query, percent-encoded. */
+const char *request_target(const struct request *req);
+/* Of a ROUTE_RAW: all of it. Borrowed. */
+const void *request_body(const struct request *req, size_t *ret_size);
 /* The body; an empty object when there was none. Borrowed. */
 const json_t *request_json(const struct request *req);
 /* The client asked for this protocol with Connection: Upgrade. */
@@ -61,6 +70,8 @@ void request_own(struct request *req, void *state, request_over_fn over);
 void *request_state(const struct request *req);
 
 /* ---- the answer ---- */
+/* A header of the answer that follows. False: not a legal one, or too many. */
+bool request_add_header(struct request *req, const char *name, const char *value);
 void request_answer(struct request *req, unsigned status, json_t *json_consume);
 void request_answer_empty(struct request *req, unsigned status);
 void request_answer_text(struct request *req, const char *type, const void *data, size_t size);
@@ -76,6 +87,9 @@ json_t *error_to_json(const struct error *err);
 typedef void (*request_drained_fn)(void *state, size_t size);
 void request_stream_begin(struct request *req, const char *type, size_t max,
                           request_drained_fn drained);
+/* The same with another status than 200; size: of the whole body, UINT64_MAX when not known. */
+void request_stream_begin_as(struct request *req, unsigned status, const char *type, uint64_t size,
+                             size_t max, request_drained_fn drained);
 /* All or nothing; -ENOBUFS beyond the room. */
 int request_stream_write(struct request *req, const void *data, size_t size);
 /* One line of NDJSON. */

@@ -92,6 +92,8 @@ static uint64_t content_length(struct request *req)
 
 static size_t body_max(const struct request *req)
 {
+    if (req->route->flags & ROUTE_RAW)
+        return REQUEST_RAW_MAX;
     return req->route->flags & (ROUTE_BODY | ROUTE_BODY_OPTIONAL) ? REQUEST_BODY_MAX : 0;
 }
 
@@ -135,24 +137,32 @@ static void request_route(struct request *req, const char *method, const char *u
         answer_body_too_big(req);
 }
 
-static enum MHD_Result request_begin(struct http_server *server, struct MHD_Connection *conn,
-                                     const char *method, const char *url, struct request **ret)
+/* MHD's first word of a request: its target before anything is decoded. */
+void *request_new(void *cls, const char *uri, struct MHD_Connection *conn)
 {
+    struct http_server *server = cls;
     struct request *req = calloc(1, sizeof(*req));
 
     if (!req)
-        return MHD_NO;
+        return NULL;
     req->server = server;
     req->conn = conn;
     req->started_usec = clock_now_usec();
-    (void)snprintf(req->method, sizeof(req->method), "%s", method);
+    req->target = strdup(uri);
     req->next = server->requests;
     if (req->next)
         req->next->prev = req;
     server->requests = req;
-    *ret = req;
+    return req;
+}
+
+static void request_begin(struct request *req, struct MHD_Connection *conn, const char *method,
+                          const char *url)
+{
+    req->conn = conn;
+    req->phase = REQUEST_HEAD;
+    (void)snprintf(req->method, sizeof(req->method), "%s", method);
     request_route(req, method, url);
-    return MHD_YES;
 }
 
 /* ---- body ---- */
@@ -193,6 +203,8 @@ static int request_parse(struct request *req, struct error *err)
 {
     json_error_t at;
 
+    if (req->route->flags & ROUTE_RAW)
+        return 0;
     if (req->body.size == 0 && (req->route->flags & ROUTE_BODY))
         return error_set(err, EINVAL, "the body is empty, expected a JSON object");
     if (req->body.size == 0) {
@@ -216,7 +228,8 @@ static void request_dispatch(struct request *req)
 
     req->phase = REQUEST_HANDLED;
     int r = request_parse(req, &err);
-    buf_done(&req->body);
+    if (!(req->route->flags & ROUTE_RAW))
+        buf_done(&req->body);
     if (r < 0) {
         request_answer_error(req, &err);
         return;
@@ -278,17 +291,14 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *conn, const cha
                                size_t *upload_data_size, void **req_cls)
 {
     struct http_server *server = cls;
-    struct request *req = *req_cls;
-    bool first = !req;
+    struct request *req = *req_cls; /* NULL: there was no memory for it */
+    bool first = req && req->phase == REQUEST_NEW;
 
     (void)version;
-    if (server->stopping)
+    if (server->stopping || !req)
         return MHD_NO;
-    if (first) {
-        if (request_begin(server, conn, method, url, &req) != MHD_YES)
-            return MHD_NO;
-        *req_cls = req;
-    }
+    if (first)
+        request_begin(req, conn, method, url);
     if (*upload_data_size > 0 && req->phase != REQUEST_FAILED)
         return request_take(req, upload_data, upload_data_size);
     return request_advance(req, first);
@@ -325,6 +335,10 @@ void request_completed(void *cls, struct MHD_Connection *conn, void **req_cls,
     if (req->response)
         MHD_destroy_response(req->response);
     json_decref(req->json);
+    free(req->target);
+    for (unsigned i = 0; i < 2 * req->n_headers; i++)
+        free(req->headers[i]);
+    free(req->headers);
     buf_done(&req->body);
     buf_done(&req->out);
     free(req->raw);
@@ -369,6 +383,44 @@ int request_query(struct request *req, const char *key, const char **ret, struct
 const char *request_header(struct request *req, const char *name)
 {
     return MHD_lookup_connection_value(req->conn, MHD_HEADER_KIND, name);
+}
+
+struct header_walk {
+    request_header_fn fn;
+    void *userdata;
+};
+
+static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 const char *value)
+{
+    const struct header_walk *walk = cls;
+
+    (void)kind;
+    walk->fn(name, value ? value : "", walk->userdata);
+    return MHD_YES;
+}
+
+void request_each_header(struct request *req, request_header_fn fn, void *userdata)
+{
+    struct header_walk walk = {fn, userdata};
+
+    (void)MHD_get_connection_values(req->conn, MHD_HEADER_KIND, on_header, &walk);
+}
+
+const char *request_method(const struct request *req)
+{
+    return req->method;
+}
+
+const char *request_target(const struct request *req)
+{
+    return req->target ? req->target : "/";
+}
+
+const void *request_body(const struct request *req, size_t *ret_size)
+{
+    *ret_size = req->body.size;
+    return buf_data(&req->body);
 }
 
 const json_t *request_json(const struct request *req)

@@ -8,6 +8,7 @@
 /* Insides of the HTTP server, shared by http.c, request.c, answer.c and upgrade.c. */
 
 enum request_phase {
+    REQUEST_NEW,       /* only its target is known */
     REQUEST_HEAD,      /* routed; the body is being collected or skipped */
     REQUEST_HANDLED,   /* the handler has it, no answer yet */
     REQUEST_ANSWERED,  /* `response` waits to be queued, or was */
@@ -22,7 +23,10 @@ struct request {
     const struct route *route;   /* weak */
     struct route_params params;
     enum request_phase phase;
-    char method[8]; /* for the log */
+    char method[16];
+    char *target;   /* owned: as the client wrote it */
+    char **headers; /* owned: of the answer, name and value by turns */
+    unsigned n_headers;
     uint64_t started_usec;
     struct buf body;
     json_t *json; /* owned */
@@ -81,6 +85,7 @@ void request_suspend(struct request *req);
 void request_finish(struct request *req, enum request_end why);
 
 /* MHD's callbacks. */
+void *request_new(void *cls, const char *uri, struct MHD_Connection *conn);
 enum MHD_Result request_access(void *cls, struct MHD_Connection *conn, const char *url,
                                const char *method, const char *version, const char *upload_data,
                                size_t *upload_data_size, void **req_cls);

@@ -15,6 +15,7 @@ enum route_flags {
     ROUTE_STREAM_IN = 1 << 1,     /* the handler runs before the body and takes it piece by piece */
     ROUTE_UPGRADE = 1 << 2,       /* may become a stream */
     ROUTE_UPGRADE_ONLY = 1 << 3,  /* must */
+    ROUTE_RAW = 1 << 5,           /* takes any bytes: request_body(), at most REQUEST_RAW_MAX */
 };
 
 struct route {
