@@ -66,7 +66,7 @@ struct process {
     char **argv;   /* owned, cut */
     pid_t *recent; /* owned: members when a stream >= 3 last got input */
     size_t n_recent;
-    pid_t *told; /* owned: members that the last interrupt of RECENT found */
+    pid_t *told; /* owned: whom an interrupt of RECENT has reached; see signals.c */
     size_t n_told;
     uint64_t retell_usec; /* when it is said again, to those it has not found yet */
     unsigned retells;     /* times left */

@@ -1,10 +1,14 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/macros.h"
 #include "guest/cgroup.h"
 #include "guest/event.h"
@@ -15,6 +19,7 @@
 #define TREE_ROUNDS 8u /* a tree that forks while it is being killed is gone through again */
 #define RETELL_FIRST_USEC (20 * USEC_PER_MSEC) /* doubled each time: 0.6 s in all */
 #define RETELLS 5u
+#define NAME_SIZE 32 /* of /proc/PID/comm with its newline */
 
 static ssize_t members(const struct process *p, pid_t *pids, size_t max)
 {
@@ -34,28 +39,29 @@ static bool in_set(const pid_t *set, size_t n, pid_t pid)
     return false;
 }
 
-/* Replaces *set by the members of now; when there is no memory for them it stays as it is. */
-static void take_members(const struct process *p, pid_t **set, size_t *n_set)
+/* Replaces *set by `n` pids; when there is no memory for them it stays as it is. */
+static void set_replace(pid_t **set, size_t *n_set, const pid_t *pids, size_t n)
 {
-    pid_t pids[PROCESS_RECENT_MAX];
-    ssize_t n = members(p, pids, ARRAY_SIZE(pids));
     pid_t *copy = NULL;
 
     if (n > 0) {
-        copy = malloc((size_t)n * sizeof(*copy));
+        copy = malloc(n * sizeof(*copy));
         if (!copy)
             return;
-        for (ssize_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             copy[i] = pids[i];
     }
     free(*set);
     *set = copy;
-    *n_set = n > 0 ? (size_t)n : 0;
+    *n_set = n;
 }
 
 void process_snapshot(struct process *p)
 {
-    take_members(p, &p->recent, &p->n_recent);
+    pid_t pids[PROCESS_RECENT_MAX];
+    ssize_t n = members(p, pids, ARRAY_SIZE(pids));
+
+    set_replace(&p->recent, &p->n_recent, pids, n > 0 ? (size_t)n : 0);
     p->retells = 0;
 }
 
@@ -108,34 +114,68 @@ static int signal_foreground(struct process *p, int signo)
     return kill(-group, signo) < 0 ? -errno : 0;
 }
 
+static void read_name(pid_t pid, char name[static NAME_SIZE])
+{
+    char path[32];
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? 0 : read(fd, name, NAME_SIZE - 1);
+    (void)fd_close(fd);
+    name[n > 0 ? n : 0] = '\0';
+}
+
 /*
  * An interrupt must not get lost because the shell was just about to start what it is meant for: it
  * would then wait for a child that never heard of it. So those that come up within the next moments
- * are told too, each of them once.
+ * are told too, each of them once. One that was still a copy of the shell when it was told may have
+ * taken it for the shell's own business: it is told again when it has become another program. Such
+ * a one stands in `told` as a negative pid.
  */
+static int tell_interrupt(struct process *p)
+{
+    pid_t pids[PROCESS_RECENT_MAX], told[PROCESS_RECENT_MAX];
+    ssize_t n = members(p, pids, ARRAY_SIZE(pids));
+    char shell[NAME_SIZE], name[NAME_SIZE];
+    size_t n_told = 0;
+
+    if (n < 0)
+        return (int)n;
+    read_name(p->pid, shell);
+    for (ssize_t i = 0; i < n; i++) {
+        pid_t pid = pids[i];
+        bool copy;
+
+        if (pid == p->pid || in_set(p->recent, p->n_recent, pid))
+            continue;
+        read_name(pid, name);
+        copy = strcmp(name, shell) == 0;
+        if (!in_set(p->told, p->n_told, pid) && !(copy && in_set(p->told, p->n_told, -pid)))
+            (void)kill(pid, SIGINT);
+        told[n_told++] = copy ? -pid : pid;
+    }
+    set_replace(&p->told, &p->n_told, told, n_told);
+    return 0;
+}
+
 static int interrupt_recent(struct process *p)
 {
-    int r = signal_members(p, SIGINT, true);
+    int r;
 
+    set_replace(&p->told, &p->n_told, NULL, 0);
+    r = tell_interrupt(p);
     if (r < 0)
         return r;
-    take_members(p, &p->told, &p->n_told);
     p->retells = RETELLS;
     p->retell_usec = clock_now_usec() + RETELL_FIRST_USEC;
-    return r;
+    return 0;
 }
 
 void process_retell(struct process *p, uint64_t now_usec)
 {
-    pid_t pids[PROCESS_RECENT_MAX];
-    ssize_t n = members(p, pids, ARRAY_SIZE(pids));
-
-    for (ssize_t i = 0; i < n; i++) {
-        if (pids[i] != p->pid && !in_set(p->recent, p->n_recent, pids[i]) &&
-            !in_set(p->told, p->n_told, pids[i]))
-            (void)kill(pids[i], SIGINT);
-    }
-    take_members(p, &p->told, &p->n_told);
+    (void)tell_interrupt(p);
     p->retells--;
     p->retell_usec = now_usec + (RETELL_FIRST_USEC << (RETELLS - p->retells));
 }

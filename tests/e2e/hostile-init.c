@@ -118,6 +118,19 @@ static void syncs(int fd)
     pause_msec(10);
 }
 
+/* As guest/console.c does it. */
+static void last_words(const char *line)
+{
+    const char *text = line + strlen("<2>");
+    int fd = -1;
+
+    if (write(STDOUT_FILENO, text, strlen(text)) < 0)
+        fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)!write(fd, line, strlen(line));
+    (void)tcdrain(STDOUT_FILENO);
+}
+
 int main(void)
 {
     int fd, listener;
@@ -132,9 +145,7 @@ int main(void)
     if (HOSTILE_MODE == MODE_PANIC)
         return 1;
     if (HOSTILE_MODE == MODE_FATAL) {
-        printf("hearth-init: fatal: test says so\n");
-        (void)fflush(stdout);
-        (void)tcdrain(STDOUT_FILENO);
+        last_words("<2>hearth-init: fatal: test says so\n");
         (void)syscall(SYS_reboot, 0xfee1dead, 672274793, 0x4321fedc, NULL);
     }
     listener = listen_vsock();

@@ -346,6 +346,31 @@ TEST(recent_signal_spares_the_shell_and_older_children)
     client_stop(&c);
 }
 
+/* As a shell that forks: its child takes a signal for the shell's own until it is a program. */
+TEST(interrupt_reaches_a_child_that_was_not_yet_a_program)
+{
+    static const char *const argv[] = {
+        "/bin/sh", "-c",
+        "trap : INT; read x <&3; (trap 'echo told >&4' INT; echo up >&4; sleep 0.05; exec sleep "
+        "100); echo rc $? >&4",
+        NULL};
+    struct exec_args a;
+    struct client c;
+    struct run *r;
+
+    client_start(&c, &open_options);
+    exec_args_init(&a, argv);
+    exec_args_stream(&a, 3, true, false);
+    exec_args_stream(&a, 4, false, false);
+    r = client_exec(&c, &a, 65536);
+    run_write(&c, r, 3, "go\n", 3);
+    CLIENT_WAIT(&c, r->out[4].size > 0);
+    run_signal(&c, r, SIGINT, HEARTH__V1__SIGNAL__SCOPE__RECENT);
+    CLIENT_WAIT(&c, r->exited);
+    ASSERT_STREQ(buf_string(&r->out[4]), "up\ntold\nrc 130\n");
+    client_stop(&c);
+}
+
 TEST(time_out_ends_the_tree_and_is_told)
 {
     static const char *const argv[] = {
