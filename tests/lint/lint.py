@@ -24,8 +24,8 @@ RANK = {
     "session_pb": 1, "protocol": 2, "guest": 3, "host": 3, "rootfs": 2, "snapshots": 2,
     "backend": 2, "backend_qemu": 3, "backend_firecracker": 3, "net": 2, "policy": 2, "meter": 2,
     "core": 4, "cluster": 5,
-    "api": 6, "api_native": 7, "api_e2b": 7, "api_swerex": 7, "api_docker": 7,
-    "daemon": 8, "cli": 8,
+    "api": 6, "api_front": 7, "api_native": 8, "api_e2b": 9, "api_swerex": 9, "api_docker": 9,
+    "daemon": 10, "cli": 10,
 }
 CLI_MAY_USE = {"base", "cli"}
 

@@ -5,16 +5,40 @@
 
 #include "base/strv.h"
 
-static void api_serve(struct api_fixture *f)
+void api_serve(struct api_fixture *f)
 {
+    struct api_front_options options = {
+        .core = f->core.core,
+        .loop = f->core.loop,
+        .socket_path = f->path,
+        .listen = f->listen ? f->listen : "off",
+    };
+    struct http_api native;
     struct error err = {0};
 
-    if (api_native_new(f->core.core, f->core.loop, f->path, &f->api, &err) < 0)
+    if (api_native_new(f->core.core, f->core.loop, &f->api, &err) < 0)
         test_fail(__FILE__, __LINE__, "api: %s", err.text);
+    native = api_native_http(f->api);
+    options.apis = &native;
+    options.n_apis = 1;
+    if (api_front_new(&options, &f->front, &err) < 0)
+        test_fail(__FILE__, __LINE__, "api: %s", err.text);
+}
+
+void api_close(struct api_fixture *f)
+{
+    f->front = api_front_free(f->front);
+    f->api = api_native_free(f->api);
 }
 
 void api_begin(struct api_fixture *f)
 {
+    api_begin_listening(f, NULL);
+}
+
+void api_begin_listening(struct api_fixture *f, const char *listen)
+{
+    *f = (struct api_fixture){.listen = listen};
     fixture_begin(&f->core);
     (void)snprintf(f->path, sizeof(f->path), "%s/hearthd.sock", test_tmpdir());
     api_serve(f);
@@ -24,7 +48,7 @@ void api_begin(struct api_fixture *f)
 
 void api_end(struct api_fixture *f)
 {
-    f->api = api_native_free(f->api);
+    api_close(f);
     fixture_end(&f->core);
 }
 

@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 
+#include "api/front/front.h"
 #include "api/native/api.h"
 #include "api/native/stream.h"
 #include "core-fixture.h"
@@ -11,13 +12,19 @@
 struct api_fixture {
     struct fixture core;
     struct api_native *api;
+    struct api_front *front;
+    const char *listen; /* TCP, NULL: off */
     char path[160];
     struct sandbox *sb;
     char id[32];
 };
 
 void api_begin(struct api_fixture *f);
+void api_begin_listening(struct api_fixture *f, const char *listen);
 void api_end(struct api_fixture *f);
+/* Its doors open and close: api_begin() and api_end() do it too. */
+void api_serve(struct api_fixture *f);
+void api_close(struct api_fixture *f);
 
 /* One request with a JSON body (NULL: none); the status, and the JSON answer in *ret (may be NULL).
  */

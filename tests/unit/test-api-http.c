@@ -130,10 +130,11 @@ static void setup_with(struct fixture *f, uint32_t idle_sec, uint32_t connection
     (void)snprintf(f->path, sizeof(f->path), "%s/http.sock", test_tmpdir());
     f->fd = client_listen(f->path);
     ASSERT_OK(loop_new(&f->loop));
+    const struct http_api api = {.name = "test", .routes = routes, .n_routes = ARRAY_SIZE(routes)};
     struct http_options options = {
         .listen_fd = f->fd,
-        .routes = routes,
-        .n_routes = ARRAY_SIZE(routes),
+        .apis = &api,
+        .n_apis = 1,
         .idle_sec = idle_sec,
         .connections = connections,
     };

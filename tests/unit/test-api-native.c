@@ -466,7 +466,7 @@ TEST(shutdown_ends_the_loop_and_processes_go_on)
     client_connect(&c, f.core.loop, f.path);
     client_send_text(&c, "POST /v1/shutdown HTTP/1.1\r\nHost: h\r\n\r\n");
     ASSERT_EQ(loop_run(f.core.loop), 0);
-    f.api = api_native_free(f.api);
+    api_close(&f);
     ASSERT_FALSE(file_exists(f.path));
     client_wait_text(&c, "HTTP/1.1 202");
     client_wait_eof(&stream);
@@ -479,16 +479,15 @@ TEST(shutdown_ends_the_loop_and_processes_go_on)
 TEST(a_new_server_takes_the_socket_over)
 {
     struct api_fixture f;
-    struct api_native *second;
-    struct error err = {0};
+    struct api_fixture first;
     struct stat st;
     api_begin(&f);
     ASSERT_OK(stat(f.path, &st));
     ASSERT_EQ(st.st_mode & 07777, 0600);
-    ASSERT_OK(api_native_new(f.core.core, f.core.loop, f.path, &second, &err));
-    f.api = api_native_free(f.api);
+    first = f;
+    api_serve(&f);
+    api_close(&first);
     ASSERT_TRUE(file_exists(f.path)); /* no longer ours to remove */
-    f.api = second;
     ASSERT_EQ(api_ask(&f, "GET", "/v1/version", NULL, NULL), 200);
     api_end(&f);
     ASSERT_FALSE(file_exists(f.path));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "base/strv.h"
@@ -27,14 +28,35 @@ bool request_add_header(struct request *req, const char *name, const char *value
     if (!headers)
         return false;
     req->headers = headers;
+    if (strcasecmp(name, MHD_HTTP_HEADER_RETRY_AFTER) == 0)
+        req->retry_after = true;
     headers[2 * req->n_headers] = strdup(name);
     headers[2 * req->n_headers + 1] = strdup(value);
     req->n_headers++;
     return true;
 }
 
+/* A page of any origin may ask: what it may do, its key decides. */
+static bool cors_headers(struct request *req, struct MHD_Response *response)
+{
+    return MHD_add_response_header(response, "Access-Control-Allow-Origin", "*") == MHD_YES &&
+           MHD_add_response_header(response, "Access-Control-Expose-Headers", "*") == MHD_YES &&
+           (strcmp(req->method, "OPTIONS") != 0 ||
+            (MHD_add_response_header(response, "Access-Control-Allow-Methods",
+                                     "GET, HEAD, POST, PUT, PATCH, DELETE") == MHD_YES &&
+             MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                                     "*, Authorization") == MHD_YES &&
+             MHD_add_response_header(response, "Access-Control-Max-Age", "7200") == MHD_YES));
+}
+
 static bool response_headers(struct request *req, struct MHD_Response *response, const char *type)
 {
+    if (req->server->cors && request_header(req, MHD_HTTP_HEADER_ORIGIN) &&
+        !cors_headers(req, response))
+        return false;
+    if (req->server->draining &&
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") != MHD_YES)
+        return false;
     if (type && MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) != MHD_YES)
         return false;
     for (unsigned i = 0; i < req->n_headers; i++) {
@@ -72,24 +94,28 @@ static void request_answer_malloced(struct request *req, unsigned status, const 
     struct MHD_Response *response =
         data ? MHD_create_response_from_buffer(size, data, MHD_RESPMEM_MUST_FREE) : NULL;
 
+    req->bytes_out += size;
     if (!response)
         free(data);
     request_set_response(req, status, response, type);
 }
 
 /* In the middle of a body: see the theory of operation in request.c. */
-static void request_answer_raw(struct request *req, unsigned status, const char *text)
+static void request_answer_raw(struct request *req, unsigned status, const char *type,
+                               const char *text)
 {
     if (text)
-        req->raw = string_printf("HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-                                 "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                                 status, MHD_get_reason_phrase_for(status), strlen(text), text);
+        req->raw =
+            string_printf("HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
+                          "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                          status, MHD_get_reason_phrase_for(status), type, strlen(text), text);
     req->status = status;
     req->phase = REQUEST_FAILED;
     request_wake(req);
 }
 
-void request_answer(struct request *req, unsigned status, json_t *json_consume)
+static void request_answer_json(struct request *req, unsigned status, const char *type,
+                                json_t *json_consume)
 {
     char *text =
         json_consume ? json_dumps(json_consume, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -97,11 +123,16 @@ void request_answer(struct request *req, unsigned status, json_t *json_consume)
     json_decref(json_consume);
     if (req->in_body) {
         if (req->phase == REQUEST_HEAD || req->phase == REQUEST_HANDLED)
-            request_answer_raw(req, status, text);
+            request_answer_raw(req, status, type, text);
         free(text);
         return;
     }
-    request_answer_malloced(req, status, "application/json", text, text ? strlen(text) : 0);
+    request_answer_malloced(req, status, type, text, text ? strlen(text) : 0);
+}
+
+void request_answer(struct request *req, unsigned status, json_t *json_consume)
+{
+    request_answer_json(req, status, "application/json", json_consume);
 }
 
 void request_answer_empty(struct request *req, unsigned status)
@@ -113,22 +144,59 @@ void request_answer_empty(struct request *req, unsigned status)
     request_set_response(req, status, response, NULL);
 }
 
-void request_answer_text(struct request *req, const char *type, const void *data, size_t size)
+void request_answer_bytes(struct request *req, unsigned status, const char *type, const void *data,
+                          size_t size)
 {
     char *copy = malloc(size + 1);
 
     if (copy)
         memcpy(copy, size > 0 ? data : "", size);
-    request_answer_malloced(req, MHD_HTTP_OK, type, copy, size);
+    request_answer_malloced(req, status, type, copy, size);
+}
+
+void request_answer_text(struct request *req, const char *type, const void *data, size_t size)
+{
+    request_answer_bytes(req, MHD_HTTP_OK, type, data, size);
+}
+
+/* RFC 9457, and the two keys that also stand in streams. */
+static json_t *problem_to_json(const struct error *err, unsigned status)
+{
+    json_t *json = error_to_json(err);
+    char type[96];
+
+    (void)snprintf(type, sizeof(type), "urn:hearth:error:%s", error_code_name(err->code));
+    if (json &&
+        (json_object_set_new(json, "type", json_string(type)) < 0 ||
+         json_object_set_new(json, "title", json_string(MHD_get_reason_phrase_for(status))) < 0 ||
+         json_object_set_new(json, "status", json_integer((json_int_t)status)) < 0 ||
+         json_object_set(json, "detail", json_object_get(json, "message")) < 0)) {
+        json_decref(json);
+        json = NULL;
+    }
+    return json;
+}
+
+void request_refuse(struct request *req, unsigned status, const struct error *err)
+{
+    if (req->phase != REQUEST_HEAD && req->phase != REQUEST_HANDLED)
+        return;
+    req->code = err->code;
+    if (status == MHD_HTTP_UNAUTHORIZED)
+        (void)request_add_header(req, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == MHD_HTTP_TOO_MANY_REQUESTS && !req->retry_after)
+        (void)request_add_header(req, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (req->api && req->api->error_json) {
+        json_t *json = req->api->error_json(req, err, &status);
+        request_answer(req, status, json);
+    } else {
+        request_answer_json(req, status, "application/problem+json", problem_to_json(err, status));
+    }
 }
 
 void request_answer_error(struct request *req, const struct error *err)
 {
-    unsigned status = (unsigned)error_code_http_status(err->code);
-
-    if (req->phase != REQUEST_HEAD && req->phase != REQUEST_HANDLED)
-        return;
-    request_answer(req, status, error_to_json(err));
+    request_refuse(req, (unsigned)error_code_http_status(err->code), err);
 }
 
 /* ---- streamed ---- */
@@ -144,6 +212,7 @@ static ssize_t on_content(void *cls, uint64_t pos, char *data, size_t max)
     if (size > 0) {
         memcpy(data, buf_data(&req->out), size);
         buf_consume(&req->out, size);
+        req->bytes_out += size;
         if (req->drained)
             req->drained(req->state, size);
         return (ssize_t)size;

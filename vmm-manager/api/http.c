@@ -18,6 +18,9 @@
  * its own eventfd, our loop sees it through the epoll descriptor, and MHD calls back again.
  */
 
+/* No version of TLS that has been given up. */
+static char priorities[] = "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1";
+
 /*
  * A server at its limit of connections stops listening, and listens again only at the start of the
  * run after the one that closed a connection.
@@ -86,13 +89,24 @@ static struct MHD_Daemon *daemon_start(struct http_server *server,
     unsigned flags =
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
 
-    return MHD_start_daemon(flags, /* port= */ 0, NULL, NULL, request_access, server,
-                            MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-                            options->listen_fd, MHD_OPTION_CONNECTION_LIMIT, server->connections,
-                            MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX,
-                            MHD_OPTION_URI_LOG_CALLBACK, request_new, server,
-                            MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, options->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, options->tls_key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
+        {MHD_OPTION_END, 0, NULL},
+    };
+
+    if (options->tls_cert)
+        flags |= MHD_USE_TLS;
+    else
+        tls[0].option = MHD_OPTION_END;
+    return MHD_start_daemon(
+        flags, /* port= */ 0, NULL, NULL, request_access, server, MHD_OPTION_EXTERNAL_LOGGER,
+        on_log, NULL, MHD_OPTION_LISTEN_SOCKET, options->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        server->connections, MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX, MHD_OPTION_URI_LOG_CALLBACK,
+        request_new, server, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 }
 
 int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
@@ -105,14 +119,21 @@ int http_server_new(struct loop *loop, const struct http_options *options, struc
     if (!server)
         return error_set(err, ENOMEM, "http: out of memory");
     server->loop = loop;
-    server->routes = options->routes;
-    server->n_routes = options->n_routes;
-    server->context = options->context;
+    server->n_apis = MIN(options->n_apis, (size_t)HTTP_APIS_MAX);
+    memcpy(server->apis, options->apis, server->n_apis * sizeof(server->apis[0]));
+    server->authorize = options->authorize;
+    server->seen = options->seen;
+    server->userdata = options->userdata;
+    server->cors = options->cors;
+    server->tls = options->tls_cert != NULL;
     server->connections = options->connections ? options->connections : HTTP_CONNECTIONS_MAX;
     server->idle_sec = options->idle_sec ? options->idle_sec : HTTP_IDLE_SEC;
     server->daemon = daemon_start(server, options);
     if (!server->daemon) {
-        r = error_set(err, EIO, "http: libmicrohttpd does not start");
+        r = server->tls ? error_set(err, EINVAL,
+                                    "http: libmicrohttpd does not start: certificate and key do "
+                                    "not fit together, or are none")
+                        : error_set(err, EIO, "http: libmicrohttpd does not start");
         goto fail;
     }
     info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -133,6 +154,31 @@ int http_server_new(struct loop *loop, const struct http_options *options, struc
 fail:
     http_server_free(server);
     return r;
+}
+
+void http_server_drain(struct http_server *server)
+{
+    if (server->draining)
+        return;
+    server->draining = true;
+    (void)MHD_quiesce_daemon(server->daemon); /* the listening socket is not ours to close */
+}
+
+size_t http_server_busy(const struct http_server *server)
+{
+    size_t count = 0;
+
+    for (const struct request *req = server->requests; req; req = req->next)
+        count += req->phase != REQUEST_NEW && !req->out_streaming && !req->upgraded;
+    return count;
+}
+
+unsigned http_server_connections(const struct http_server *server)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+
+    return info ? info->num_connections : 0;
 }
 
 struct http_server *http_server_free(struct http_server *server)

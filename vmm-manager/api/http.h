@@ -8,6 +8,7 @@
 #include "api/route.h"
 #include "base/error.h"
 #include "base/loop.h"
+#include "model/access.h"
 
 /*
  * An HTTP/1.1 server on the daemon's loop. A handler is called with a complete request (or, with
@@ -25,22 +26,76 @@ struct request;
 #define HTTP_IDLE_SEC 30u             /* without a byte, before a request is complete */
 #define HTTP_MEMORY_MAX (64u * 1024u) /* of a connection: its headers and one piece of its body */
 
-struct http_options {
-    int listen_fd;              /* bound, listening, non-blocking; stays the caller's */
+/*
+ * One API of a server: a table of routes with what belongs to them. A request goes to the first API
+ * that claims it, else to the first that has a route for its path.
+ */
+struct http_api {
+    const char *name;           /* for log and metrics */
     const struct route *routes; /* weak */
     size_t n_routes;
-    void *context;        /* weak, for handlers: request_context() */
+    void *context; /* weak, for handlers: request_context() */
+    /*
+     * Whether a request is this API's whatever its path, by its headers (Host, …); may be NULL. No
+     * other API's routes are looked at then. Only request_header() works yet.
+     */
+    bool (*claims)(struct request *req, void *context);
+    /*
+     * The body of an error in this API's form, and its status if it is another; may be NULL:
+     * {"code", "message"} and more. Everything that request_answer_error() is given comes here,
+     * also what the server itself refuses.
+     */
+    json_t *(*error_json)(struct request *req, const struct error *err, unsigned *status);
+};
+#define HTTP_APIS_MAX 8u
+
+/* What happened to a request, when it is over. Strings are weak. */
+struct http_seen {
+    const char *api, *method, *pattern; /* "-" when it matched none */
+    const struct principal *principal;
+    unsigned status; /* 0: none was sent */
+    uint64_t started_usec, duration_usec;
+    uint64_t bytes_in, bytes_out; /* of bodies; not of what left HTTP */
+    enum error_code code;         /* ERR_NONE unless an error was answered */
+    bool gone;                    /* the client went before the end */
+    bool upgraded;
+};
+
+struct http_options {
+    int listen_fd;               /* bound, listening, non-blocking; stays the caller's */
+    const struct http_api *apis; /* copied; at most HTTP_APIS_MAX */
+    size_t n_apis;
     uint32_t idle_sec;    /* 0: HTTP_IDLE_SEC */
     uint32_t connections; /* 0: HTTP_CONNECTIONS_MAX */
+    /*
+     * Who asks, and may they? Called once the route is known and before anything else, unless it
+     * is ROUTE_OPEN. Sets the principal with request_set_principal(), or fails with the error that
+     * becomes the answer. NULL: everybody may.
+     */
+    int (*authorize)(struct request *req, void *userdata, struct error *err);
+    void (*seen)(const struct http_seen *seen, void *userdata); /* may be NULL */
+    void *userdata;                                             /* weak, of these two */
+    char *tls_cert, *tls_key; /* PEM; NULL: no TLS. Weak, must stay while the server is */
+    bool cors;                /* lets pages of other origins in: nothing here uses cookies */
 };
 
 int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
                     struct error *err);
 /* Ends all requests and streams (REQUEST_STOPPED). Not from inside a handler. Always NULL. */
 struct http_server *http_server_free(struct http_server *server);
+/* No more connections or requests are taken; answers under way go on. */
+void http_server_drain(struct http_server *server);
+/* Requests whose answer is under way, without streams and what left HTTP. */
+size_t http_server_busy(const struct http_server *server);
+/* Connections at the moment, upgraded ones included. */
+unsigned http_server_connections(const struct http_server *server);
 
 /* ---- what was asked ---- */
-void *request_context(const struct request *req);
+void *request_context(const struct request *req); /* of the API that has its route */
+/* Who asks; on a route that is ROUTE_OPEN nobody (a viewer of no tenant) unless set. */
+const struct principal *request_principal(const struct request *req);
+void request_set_principal(struct request *req, const struct principal *principal);
+unsigned request_route_flags(const struct request *req);
 struct loop *request_loop(const struct request *req);
 const char *request_param(const struct request *req, unsigned index);
 /* NULL when absent. -EINVAL and err when it holds a NUL. */
@@ -75,6 +130,8 @@ bool request_add_header(struct request *req, const char *name, const char *value
 void request_answer(struct request *req, unsigned status, json_t *json_consume);
 void request_answer_empty(struct request *req, unsigned status);
 void request_answer_text(struct request *req, const char *type, const void *data, size_t size);
+void request_answer_bytes(struct request *req, unsigned status, const char *type, const void *data,
+                          size_t size);
 void request_answer_error(struct request *req, const struct error *err);
 /* {"code", "message"}; never NULL but for want of memory. */
 json_t *error_to_json(const struct error *err);

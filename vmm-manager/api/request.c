@@ -108,21 +108,54 @@ static void answer_body_too_big(struct request *req)
     request_answer_error(req, &err);
 }
 
+/* Looks for the route; false: the answer is already that there is none. */
+static bool request_match(struct request *req, const char *method, const char *url)
+{
+    const struct http_server *server = req->server;
+    const struct http_api *claimed = NULL, *first = NULL;
+    struct error err = {0};
+
+    for (size_t i = 0; i < server->n_apis && !claimed; i++) {
+        const struct http_api *api = &server->apis[i];
+        if (api->claims && api->claims(req, api->context))
+            claimed = api;
+    }
+    for (size_t i = 0; i < server->n_apis && !req->route; i++) {
+        const struct http_api *api = &server->apis[i];
+        bool known;
+
+        if (claimed && api != claimed)
+            continue;
+        req->route = route_match(api->routes, api->n_routes, method, url, &req->params, &known);
+        if (req->route)
+            req->api = api;
+        else if (known && !first)
+            first = api;
+    }
+    if (req->route)
+        return true;
+    req->api = claimed ? claimed : first;
+    if (server->cors && strcmp(method, "OPTIONS") == 0 && request_header(req, "Origin")) {
+        request_answer_empty(req, MHD_HTTP_NO_CONTENT);
+    } else if (first) {
+        error_set_code(&err, ERR_UNSUPPORTED, "%s '%.128s': not with this method", method, url);
+        request_refuse(req, MHD_HTTP_METHOD_NOT_ALLOWED, &err);
+    } else {
+        error_set_code(&err, ERR_NOT_FOUND, "'%.128s': no such path in this API", url);
+        request_answer_error(req, &err);
+    }
+    return false;
+}
+
 static void request_route(struct request *req, const char *method, const char *url)
 {
     struct http_server *server = req->server;
-    struct error err;
-    bool known;
+    struct error err = {0};
 
-    req->route = route_match(server->routes, server->n_routes, method, url, &req->params, &known);
-    if (!req->route && known) {
-        error_set_code(&err, ERR_UNSUPPORTED, "%s '%.128s': not with this method", method, url);
-        request_answer_error(req, &err);
-        req->status = MHD_HTTP_METHOD_NOT_ALLOWED;
+    if (!request_match(req, method, url))
         return;
-    }
-    if (!req->route) {
-        error_set_code(&err, ERR_NOT_FOUND, "'%.128s': no such path in this API", url);
+    if (server->authorize && !(req->route->flags & ROUTE_OPEN) &&
+        server->authorize(req, server->userdata, &err) < 0) {
         request_answer_error(req, &err);
         return;
     }
@@ -173,8 +206,11 @@ static enum MHD_Result request_drop(struct request *req)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-    /* Small and the first bytes of the answer: the socket's buffer has room for it. */
-    if (req->raw && info)
+    /*
+     * Small and the first bytes of the answer: the socket's buffer has room for it. Under TLS there
+     * is no way past MHD: the client sees that it was cut.
+     */
+    if (req->raw && info && !req->server->tls)
         (void)send(info->connect_fd, req->raw, strlen(req->raw), MSG_NOSIGNAL | MSG_DONTWAIT);
     return MHD_NO;
 }
@@ -183,6 +219,7 @@ static enum MHD_Result request_take(struct request *req, const char *data, size_
 {
     if (req->body_ops) {
         size_t used = req->body_ops->data(req->state, (const uint8_t *)data, *size);
+        req->bytes_in += used;
         if (req->phase == REQUEST_FAILED)
             return request_drop(req);
         *size -= used;
@@ -190,6 +227,7 @@ static enum MHD_Result request_take(struct request *req, const char *data, size_
             request_suspend(req);
         return MHD_YES;
     }
+    req->bytes_in += *size;
     int r = buf_append(&req->body, data, *size);
     if (r < 0) {
         answer_body_too_big(req);
@@ -304,6 +342,28 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *conn, const cha
     return request_advance(req, first);
 }
 
+static void request_tell(const struct request *req, enum request_end why)
+{
+    const struct http_server *server = req->server;
+    const struct http_seen seen = {
+        .api = req->api ? req->api->name : "-",
+        .method = req->method,
+        .pattern = req->route ? req->route->pattern : "-",
+        .principal = &req->principal,
+        .status = req->queued || req->raw ? req->status : 0,
+        .started_usec = req->started_usec,
+        .duration_usec = clock_now_usec() - req->started_usec,
+        .bytes_in = req->bytes_in,
+        .bytes_out = req->bytes_out,
+        .code = req->code,
+        .gone = why == REQUEST_GONE,
+        .upgraded = req->upgraded != NULL,
+    };
+
+    if (server->seen && req->method[0])
+        server->seen(&seen, server->userdata);
+}
+
 void request_completed(void *cls, struct MHD_Connection *conn, void **req_cls,
                        enum MHD_RequestTerminationCode code)
 {
@@ -322,10 +382,7 @@ void request_completed(void *cls, struct MHD_Connection *conn, void **req_cls,
     request_finish(req, why);
     if (why == REQUEST_DONE && req->idle_changed)
         set_idle(req, server->idle_sec);
-    log_debug("http: %s %s: %u in %u ms%s", req->method, req->route ? req->route->pattern : "-",
-              req->status, (unsigned)((clock_now_usec() - req->started_usec) / USEC_PER_MSEC),
-              why == REQUEST_DONE ? "" : ", client gone");
-
+    request_tell(req, why);
     if (req->prev)
         req->prev->next = req->next;
     else
@@ -349,7 +406,22 @@ void request_completed(void *cls, struct MHD_Connection *conn, void **req_cls,
 
 void *request_context(const struct request *req)
 {
-    return req->server->context;
+    return req->api ? req->api->context : NULL;
+}
+
+const struct principal *request_principal(const struct request *req)
+{
+    return &req->principal;
+}
+
+void request_set_principal(struct request *req, const struct principal *principal)
+{
+    req->principal = *principal;
+}
+
+unsigned request_route_flags(const struct request *req)
+{
+    return req->route ? req->route->flags : 0;
 }
 
 struct loop *request_loop(const struct request *req)

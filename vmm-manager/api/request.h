@@ -20,14 +20,19 @@ struct request {
     struct http_server *server;  /* weak */
     struct request *prev, *next; /* in server->requests */
     struct MHD_Connection *conn; /* weak, MHD's */
-    const struct route *route;   /* weak */
+    const struct http_api *api;  /* weak; NULL: of none */
+    const struct route *route;   /* weak; NULL: none matched */
+    struct principal principal;
     struct route_params params;
     enum request_phase phase;
     char method[16];
     char *target;   /* owned: as the client wrote it */
     char **headers; /* owned: of the answer, name and value by turns */
     unsigned n_headers;
+    bool retry_after; /* one of them says when to come again */
     uint64_t started_usec;
+    uint64_t bytes_in, bytes_out;
+    enum error_code code; /* that was answered */
     struct buf body;
     json_t *json; /* owned */
     bool suspended;
@@ -65,9 +70,13 @@ struct http_server {
     struct loop *loop;         /* weak */
     struct MHD_Daemon *daemon; /* owned */
     struct source *io, *timer; /* owned */
-    const struct route *routes;
-    size_t n_routes;
-    void *context;
+    struct http_api apis[HTTP_APIS_MAX];
+    size_t n_apis;
+    int (*authorize)(struct request *req, void *userdata, struct error *err);
+    void (*seen)(const struct http_seen *seen, void *userdata);
+    void *userdata;
+    bool tls, cors;
+    bool draining;
     struct request *requests; /* each owned by its connection */
     struct upgrade *upgrades; /* each owned by its state */
     unsigned idle_sec, connections;
@@ -81,6 +90,8 @@ void server_kick(struct http_server *server);
 void request_wake(struct request *req);
 /* Suspends the connection, inside one of its MHD callbacks. */
 void request_suspend(struct request *req);
+/* An error with another status than its code's. */
+void request_refuse(struct request *req, unsigned status, const struct error *err);
 /* Tells the state of the end, once. */
 void request_finish(struct request *req, enum request_end why);
 

@@ -8,6 +8,17 @@ static size_t segment(const char *p)
     return strcspn(p, "/");
 }
 
+static bool is_rest(const char *pattern)
+{
+    return strcmp(pattern, "**") == 0;
+}
+
+static bool method_fits(const char *of_route, const char *method)
+{
+    return of_route[0] == '*' || strcmp(of_route, method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(of_route, "GET") == 0);
+}
+
 static bool segment_is_parameter(const char *p)
 {
     return *p >= 'A' && *p <= 'Z';
@@ -17,6 +28,8 @@ static bool pattern_match(const char *pattern, const char *path, struct route_pa
 {
     params->count = 0;
     for (;;) {
+        if (*pattern == '/' && is_rest(pattern + 1))
+            return *path == '\0' || *path == '/';
         if (*pattern != '/' || *path != '/')
             return *pattern == '\0' && *path == '\0';
         pattern++;
@@ -44,7 +57,7 @@ const struct route *route_match(const struct route *routes, size_t count, const 
         if (!pattern_match(routes[i].pattern, path, ret_params))
             continue;
         *ret_path_known = true;
-        if (strcmp(routes[i].method, method) == 0)
+        if (method_fits(routes[i].method, method))
             return &routes[i];
     }
     return NULL;

@@ -5,7 +5,9 @@
 
 /*
  * The table of routes. A pattern is written as docs/API.md writes it: a segment in capitals (ID,
- * NAME, PID) stands for any one segment and becomes a parameter.
+ * NAME, PID) stands for any one segment and becomes a parameter. The segment "**" at the end stands
+ * for the rest of the path, also none (request_target() has it). The method "*" is any. GET serves
+ * HEAD too. The first route that fits wins.
  */
 struct request;
 
@@ -16,6 +18,13 @@ enum route_flags {
     ROUTE_UPGRADE = 1 << 2,       /* may become a stream */
     ROUTE_UPGRADE_ONLY = 1 << 3,  /* must */
     ROUTE_RAW = 1 << 5,           /* takes any bytes: request_body(), at most REQUEST_RAW_MAX */
+
+    /* Who may, on a listener that asks for keys. Without one: a viewer may GET, a user the rest. */
+    ROUTE_OPEN = 1 << 8,    /* everybody: the handler decides by itself */
+    ROUTE_CONTENT = 1 << 9, /* shows what is inside: not for viewers, even if it is a GET */
+    ROUTE_ADMIN = 1 << 10,  /* admins of the tenant */
+    ROUTE_HOME = 1 << 11,   /* about this host: keys of the default tenant only */
+    ROUTE_HOST = 1 << 12,   /* the daemon's own socket only */
 };
 
 struct route {

@@ -41,6 +41,7 @@ struct core {
     struct workers *io_workers; /* owned: files, mkfs, probes */
     struct uring *uring;        /* owned; NULL where the kernel has no io_uring */
     struct store *store;        /* owned */
+    struct keys *keys;          /* owned: see keys.h */
     int lock_fd;                /* owned: who owns the state directory */
     char *state_dir;            /* owned */
     char *sandboxes_dir;        /* owned */

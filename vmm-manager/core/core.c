@@ -14,6 +14,7 @@
 #include "base/strv.h"
 #include "core/core-private.h"
 #include "core/guest-fate.h"
+#include "core/keys.h"
 #include "core/lifecycle.h"
 #include "core/recover.h"
 #include "core/sandbox-private.h"
@@ -70,6 +71,8 @@ static int open_state(struct core *core, const char *state_dir, struct error *er
         r = take_lock(core, err);
     if (r >= 0)
         r = store_open(db, &core->store, err);
+    if (r >= 0)
+        r = keys_new(core, &core->keys, err);
     return r;
 }
 
@@ -262,6 +265,7 @@ struct core *core_free(struct core *core)
         pthread_mutex_destroy(&core->slots[i].probe_lock);
     }
     initramfs_cache_done(&core->initramfs);
+    core->keys = keys_free(core->keys);
     core->store = store_close(core->store);
     core->lock_fd = fd_close(core->lock_fd);
     free(core->sandboxes);

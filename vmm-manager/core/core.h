@@ -58,8 +58,14 @@ int sandbox_create(struct core *core, const struct sandbox_spec *spec,
                    struct error *err);
 void sandbox_create_forget(struct sandbox *sb, void *userdata);
 
-/* By id or name; NULL and err (sandbox_not_found) otherwise. Weak. */
+/*
+ * By id or name; NULL and err (sandbox_not_found) otherwise. Weak. The first one finds those of any
+ * tenant: an API asks the second one, through access_sandbox().
+ */
 struct sandbox *sandbox_find(struct core *core, const char *id_or_name, struct error *err);
+struct sandbox *sandbox_find_in(struct core *core, const char *tenant, const char *id_or_name,
+                                struct error *err);
+const char *sandbox_tenant(const struct sandbox *sb);
 typedef void (*sandbox_each_fn)(struct sandbox *sb, void *userdata);
 void sandbox_each(struct core *core, sandbox_each_fn fn, void *userdata);
 

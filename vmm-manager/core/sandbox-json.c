@@ -46,6 +46,7 @@ json_t *sandbox_to_json(const struct sandbox *sb)
         return NULL;
     (void)json_object_set_new(json, "id", json_string(sb->id));
     (void)json_object_set_new(json, "state", json_string(sandbox_state_name(sb->state)));
+    (void)json_object_set_new(json, "tenant", json_string(sandbox_tenant(sb)));
     set_time(json, "created", sb->created_wall_usec);
     if (expires)
         set_time(json, "expires", expires);

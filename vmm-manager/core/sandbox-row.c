@@ -58,7 +58,7 @@ static int load_spec(const char *text, struct sandbox_spec *ret, struct error *e
     if (!json)
         return error_set(err, EINVAL, "its specification is no JSON");
     sandbox_spec_init(ret);
-    r = sandbox_spec_from_json(json, ret, err);
+    r = sandbox_spec_from_stored(json, ret, err);
     if (r < 0)
         sandbox_spec_done(ret);
     json_decref(json);

@@ -70,11 +70,19 @@ struct sandbox *sandbox_free(struct sandbox *sb)
     return NULL;
 }
 
-static int name_is_free(struct core *core, const char *name, struct error *err)
+static bool is_of(const struct sandbox *sb, const char *tenant)
+{
+    return !tenant || strcmp(sandbox_spec_tenant(&sb->spec), tenant) == 0;
+}
+
+/* Another tenant's names do not count: they would tell of its sandboxes. */
+static int name_is_free(struct core *core, const char *tenant, const char *name, struct error *err)
 {
     for (size_t i = 0; i < core->n_sandboxes; i++) {
         const struct sandbox *sb = core->sandboxes[i];
 
+        if (!is_of(sb, tenant))
+            continue;
         if (strcmp(sb->id, name) == 0 || (sb->spec.name && strcmp(sb->spec.name, name) == 0))
             return error_set_code(err, ERR_ALREADY_EXISTS, "sandbox '%s': the name is taken", name);
     }
@@ -91,7 +99,7 @@ int sandbox_create(struct core *core, const struct sandbox_spec *spec,
     if (spec->backend && !core_slot(core, spec->backend))
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE, "backend '%s': unknown", spec->backend);
     if (spec->name) {
-        r = name_is_free(core, spec->name, err);
+        r = name_is_free(core, sandbox_spec_tenant(spec), spec->name, err);
         if (r < 0)
             return r;
     }
@@ -134,12 +142,22 @@ void sandbox_create_forget(struct sandbox *sb, void *userdata)
 
 struct sandbox *sandbox_find(struct core *core, const char *id_or_name, struct error *err)
 {
+    return sandbox_find_in(core, /* tenant= */ NULL, id_or_name, err);
+}
+
+struct sandbox *sandbox_find_in(struct core *core, const char *tenant, const char *id_or_name,
+                                struct error *err)
+{
     struct sandbox *sb = core_sandbox_by_id(core, id_or_name);
+
+    if (sb && !is_of(sb, tenant))
+        sb = NULL;
 
     for (size_t i = 0; !sb && i < core->n_sandboxes; i++) {
         struct sandbox *candidate = core->sandboxes[i];
 
-        if (candidate->spec.name && strcmp(candidate->spec.name, id_or_name) == 0)
+        if (candidate->spec.name && strcmp(candidate->spec.name, id_or_name) == 0 &&
+            is_of(candidate, tenant))
             sb = candidate;
     }
     if (!sb)
@@ -155,6 +173,11 @@ void sandbox_each(struct core *core, sandbox_each_fn fn, void *userdata)
 }
 
 /* ---- what it is ---- */
+
+const char *sandbox_tenant(const struct sandbox *sb)
+{
+    return sandbox_spec_tenant(&sb->spec);
+}
 
 const char *sandbox_id(const struct sandbox *sb)
 {

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "core/store-keys.h"
 #include "core/store-private.h"
 
 #define SCHEMA_VERSION 2
@@ -181,6 +182,8 @@ int store_open(const char *path, struct store **ret, struct error *err)
         (void)sqlite3_busy_timeout(s->db, 1000);
         r = set_up(s, path, err);
     }
+    if (r >= 0)
+        r = store_keys_set_up(s, err);
     for (size_t i = 0; r >= 0 && i < STORE_STATEMENT_COUNT; i++) {
         rc = sqlite3_prepare_v3(s->db, statements[i], -1, SQLITE_PREPARE_PERSISTENT,
                                 &s->statements[i], NULL);

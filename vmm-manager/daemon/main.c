@@ -3,9 +3,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/front/front.h"
 #include "api/native/api.h"
 #include "backend/firecracker/firecracker.h"
 #include "backend/qemu/qemu.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -16,10 +18,12 @@
 #include "daemon/process.h"
 
 /*
- * hearthd: one loop, one core, one API socket. It listens only after it has found again what an
- * earlier daemon left, so that a client never sees half of it. On SIGTERM or SIGINT it lets go:
- * sandboxes live on and the next daemon adopts them.
+ * hearthd: one loop, one core, one socket and one port with every API. It listens only after it has
+ * found again what an earlier daemon left, so that a client never sees half of it. On SIGTERM or
+ * SIGINT it answers what was asked and lets go: sandboxes live on and the next daemon adopts them.
  */
+#define DRAIN_USEC (5 * USEC_PER_SEC)
+
 static const struct core_backend_factory backends[] = {
     {"firecracker", backend_firecracker_new},
     {"qemu", backend_qemu_new},
@@ -29,8 +33,10 @@ struct daemon {
     struct daemon_options options;
     struct loop *loop;               /* owned */
     struct core *core;               /* owned */
-    struct api_native *api;          /* owned */
+    struct api_native *native;       /* owned */
+    struct api_front *front;         /* owned */
     struct source *term, *interrupt; /* owned */
+    bool leaving;
 };
 
 /* Tells whoever started us, once. */
@@ -45,14 +51,58 @@ static void report_ready(struct daemon *d, const struct error *err)
     d->options.ready_fd = fd_close(d->options.ready_fd);
 }
 
+static void on_drained(void *userdata)
+{
+    struct daemon *d = userdata;
+
+    loop_quit(d->loop, 0);
+}
+
+/* Takes nothing new, answers what is under way, ends. */
+static void leave(void *userdata)
+{
+    struct daemon *d = userdata;
+
+    d->leaving = true;
+    if (!d->front || api_front_drain(d->front, DRAIN_USEC, on_drained, d) < 0)
+        loop_quit(d->loop, 0);
+}
+
 static int on_signal(struct source *s, int signo, void *userdata)
 {
     struct daemon *d = userdata;
 
     (void)s;
     log_notice("Signal %d: letting go of the sandboxes, they stay", signo);
-    loop_quit(d->loop, 0);
+    if (d->leaving) /* asked twice: at once */
+        loop_quit(d->loop, 0);
+    else
+        leave(d);
     return 0;
+}
+
+static int serve(struct daemon *d, struct error *err)
+{
+    char address_path[4096];
+    struct http_api apis[HTTP_APIS_MAX];
+    struct api_front_options options = {
+        .core = d->core,
+        .loop = d->loop,
+        .socket_path = d->options.socket_path,
+        .listen = d->options.listen,
+        .tls_cert_path = d->options.tls_cert,
+        .tls_key_path = d->options.tls_key,
+        .address_path = address_path,
+        .apis = apis,
+    };
+    int r = api_native_new(d->core, d->loop, &d->native, err);
+
+    if (r < 0)
+        return r;
+    api_native_on_shutdown(d->native, leave, d);
+    apis[options.n_apis++] = api_native_http(d->native);
+    (void)snprintf(address_path, sizeof(address_path), "%s/hearthd.url", d->options.state_dir);
+    return api_front_new(&options, &d->front, err);
 }
 
 static void on_recovered(const struct error *err, void *userdata)
@@ -62,7 +112,7 @@ static void on_recovered(const struct error *err, void *userdata)
 
     if (err)
         error_copy(&failed, err);
-    else if (api_native_new(d->core, d->loop, d->options.socket_path, &d->api, &failed) >= 0)
+    else if (!d->leaving && serve(d, &failed) >= 0)
         error_clear(&failed);
     if (failed.errnum) {
         log_error("Failed to serve: %s", failed.text);
@@ -70,7 +120,10 @@ static void on_recovered(const struct error *err, void *userdata)
         loop_quit(d->loop, 1);
         return;
     }
-    log_notice("Listening on '%s'", d->options.socket_path);
+    if (!d->front)
+        return;
+    log_notice("Listening on '%s'%s%s", d->options.socket_path,
+               api_front_url(d->front)[0] ? " and " : "", api_front_url(d->front));
     report_ready(d, NULL);
 }
 
@@ -117,7 +170,8 @@ static int run(struct daemon *d)
     } else {
         r = loop_run(d->loop);
     }
-    d->api = api_native_free(d->api);
+    d->front = api_front_free(d->front);
+    d->native = api_native_free(d->native);
     d->core = core_free(d->core);
     d->term = source_free(d->term);
     d->interrupt = source_free(d->interrupt);

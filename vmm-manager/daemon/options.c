@@ -30,6 +30,12 @@ static const struct option {
      "where sandboxes, templates and the database are (HEARTH_STATE, /var/lib/hearth)"},
     {"socket", OPTION_PATH, offsetof(struct daemon_options, socket_path), 0, "PATH",
      "where the API listens (HEARTH_SOCKET, STATE/hearthd.sock)"},
+    {"listen", OPTION_TEXT, offsetof(struct daemon_options, listen), 0, "HOST:PORT",
+     "the port of the API, port 0 for any, or `off` (HEARTH_LISTEN, 127.0.0.1:7070)"},
+    {"tls-cert", OPTION_PATH, offsetof(struct daemon_options, tls_cert), 0, "FILE",
+     "certificate chain of the port, PEM (HEARTH_TLS_CERT, without: no TLS)"},
+    {"tls-key", OPTION_PATH, offsetof(struct daemon_options, tls_key), 0, "FILE",
+     "its key, PEM (HEARTH_TLS_KEY)"},
     {"max-sandboxes", OPTION_NUMBER, offsetof(struct daemon_options, max_sandboxes), 4096, "N",
      "how many sandboxes this host may hold (256)"},
     {"boot-timeout", OPTION_DURATION, offsetof(struct daemon_options, boot_timeout_usec), 0, "TIME",
@@ -108,9 +114,19 @@ static const struct option *find_option(const char *name, size_t length)
     return NULL;
 }
 
+/* Options that the environment may give; HEARTH_STATE and HEARTH_SOCKET are base/paths'. */
+static const struct {
+    const char *name, *option;
+} variables[] = {
+    {"HEARTH_BOOT_TIMEOUT", "boot-timeout"},
+    {"HEARTH_LISTEN", "listen"},
+    {"HEARTH_TLS_CERT", "tls-cert"},
+    {"HEARTH_TLS_KEY", "tls-key"},
+};
+
 int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err)
 {
-    const char *level = getenv("HEARTH_LOG"), *boot_timeout = getenv("HEARTH_BOOT_TIMEOUT");
+    const char *level = getenv("HEARTH_LOG");
     int r;
 
     *ret = (struct daemon_options){
@@ -118,8 +134,12 @@ int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, stru
         .ready_fd = -EBADF,
         .log_json = !isatty(STDERR_FILENO),
     };
-    if (boot_timeout && boot_timeout[0]) {
-        r = set_value(find_option("boot-timeout", strlen("boot-timeout")), boot_timeout, ret, err);
+    for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {
+        const char *value = getenv(variables[i].name), *option = variables[i].option;
+
+        if (!value || !value[0])
+            continue;
+        r = set_value(find_option(option, strlen(option)), value, ret, err);
         if (r < 0)
             return r;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/strv.h"
+#include "model/access.h"
 #include "model/fields.h"
 #include "model/text.h"
 
@@ -48,6 +49,7 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     free(spec->backend);
     free(spec->user);
     free(spec->workdir);
+    free(spec->tenant);
     (void)strv_free(spec->env);
     *spec = (struct sandbox_spec){0};
 }
@@ -64,6 +66,7 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         string_set(&copy.template, from->template) < 0 ||
         string_set(&copy.backend, from->backend) < 0 || string_set(&copy.user, from->user) < 0 ||
         string_set(&copy.workdir, from->workdir) < 0 ||
+        string_set(&copy.tenant, from->tenant) < 0 ||
         (from->env && strv_copy(from->env, &copy.env) < 0)) {
         sandbox_spec_done(&copy);
         return -ENOMEM;
@@ -86,6 +89,27 @@ int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct
     if (!spec->template && !spec->image)
         return error_set(err, ENOMEM, "'image': out of memory");
     return 0;
+}
+
+int sandbox_spec_from_stored(const json_t *json, struct sandbox_spec *spec, struct error *err)
+{
+    const char *tenant = json_string_value(json_object_get(json, "tenant"));
+    json_t *rest = json_deep_copy(json);
+    int r;
+
+    if (!rest || string_set(&spec->tenant, tenant) < 0) {
+        json_decref(rest);
+        return error_set(err, ENOMEM, "out of memory");
+    }
+    (void)json_object_del(rest, "tenant");
+    r = sandbox_spec_from_json(rest, spec, err);
+    json_decref(rest);
+    return r;
+}
+
+const char *sandbox_spec_tenant(const struct sandbox_spec *spec)
+{
+    return spec->tenant ? spec->tenant : TENANT_DEFAULT;
 }
 
 static int set_string(json_t *object, const char *key, const char *value)
@@ -123,7 +147,7 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
     if (set_string(o, "name", spec->name) < 0 || set_string(o, "image", spec->image) < 0 ||
         set_string(o, "template", spec->template) < 0 ||
         set_string(o, "backend", spec->backend) < 0 || set_string(o, "user", spec->user) < 0 ||
-        set_string(o, "workdir", spec->workdir) < 0 ||
+        set_string(o, "workdir", spec->workdir) < 0 || set_string(o, "tenant", spec->tenant) < 0 ||
         json_object_set_new(o, "env", env_to_json(spec->env)) < 0) {
         json_decref(o);
         return NULL;

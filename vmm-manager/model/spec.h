@@ -19,7 +19,7 @@
 
 /* What a client asks a sandbox to be. Everything owned. */
 struct sandbox_spec {
-    char *name;     /* NULL or name_is_valid(), unique among living sandboxes */
+    char *name;     /* NULL or name_is_valid(), unique among living sandboxes of its tenant */
     char *image;    /* image name; NULL with template */
     char *template; /* template name; NULL: the implicit one of image and size */
     char *backend;  /* NULL: the best that works here */
@@ -30,6 +30,7 @@ struct sandbox_spec {
     uint32_t memory_mib;
     uint32_t disk_mib;
     uint32_t timeout_sec; /* life time; 0: none */
+    char *tenant;         /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
 };
 
 void sandbox_spec_init(struct sandbox_spec *spec); /* defaults: base, 1 cpu, 256 MiB, 4096 MiB */
@@ -42,7 +43,10 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to);
  * keys. Keys: name image template backend user workdir env{} cpus memory_mib disk_mib timeout_sec.
  */
 int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct error *err);
-json_t *sandbox_spec_to_json(const struct sandbox_spec *spec); /* NULL: out of memory */
+/* The same for what sandbox_spec_to_json() wrote and we stored: with the tenant. */
+int sandbox_spec_from_stored(const json_t *json, struct sandbox_spec *spec, struct error *err);
+const char *sandbox_spec_tenant(const struct sandbox_spec *spec); /* never NULL */
+json_t *sandbox_spec_to_json(const struct sandbox_spec *spec);    /* NULL: out of memory */
 
 /* What to run. Everything owned. */
 struct exec_request {

@@ -82,6 +82,8 @@ void handle_sandbox_create(struct request *req)
     sandbox_spec_init(&spec);
     int r = sandbox_spec_from_json(request_json(req), &spec, &err);
     if (r >= 0)
+        r = access_admit(req, native_of(req)->core, &spec, 1, &err);
+    if (r >= 0)
         r = sandbox_create(native_of(req)->core, &spec, &callbacks, w, &w->sb, &err);
     sandbox_spec_done(&spec);
     if (r < 0) {

@@ -55,5 +55,10 @@ void handle_file_watch(struct request *req);
 void handle_file_read(struct request *req);
 void handle_file_write(struct request *req);
 
+/* keys.c */
+void handle_keys(struct request *req);
+void handle_key_new(struct request *req);
+void handle_key_remove(struct request *req);
+
 /* dial.c */
 void handle_dial(struct request *req);

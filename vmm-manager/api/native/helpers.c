@@ -7,7 +7,7 @@
 struct sandbox *native_sandbox(struct request *req)
 {
     struct error err = {0};
-    struct sandbox *sb = sandbox_find(native_of(req)->core, request_param(req, 0), &err);
+    struct sandbox *sb = access_sandbox(req, native_of(req)->core, request_param(req, 0), &err);
 
     if (!sb)
         request_answer_error(req, &err);

@@ -54,7 +54,11 @@ static void on_shutdown_over(void *state, enum request_end why)
 {
     struct api_native *api = state;
 
-    if (why != REQUEST_STOPPED)
+    if (why == REQUEST_STOPPED)
+        return;
+    if (api->shutdown)
+        api->shutdown(api->shutdown_userdata);
+    else
         loop_quit(api->loop, 0);
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include "api/front/access.h"
 #include "api/http.h"
 #include "api/native/api.h"
 #include "core/core.h"
@@ -17,17 +18,13 @@
 struct exec_job;
 
 struct api_native {
-    struct core *core;        /* weak */
-    struct loop *loop;        /* weak */
-    struct http_server *http; /* owned */
-    char *socket_path;        /* owned */
-    int listen_fd;            /* owned */
-    dev_t socket_dev;         /* of the socket file, to know it again */
-    ino_t socket_ino;
+    struct core *core; /* weak */
+    struct loop *loop; /* weak */
     uint64_t started_wall_usec;
     char binary_id[64];
     struct exec_job *jobs; /* owned list: processes that clients wait for, or left behind */
-    bool stopping;
+    void (*shutdown)(void *userdata); /* NULL: the loop ends */
+    void *shutdown_userdata;
 };
 
 extern const struct route native_routes[];

@@ -6,14 +6,14 @@
 
 const struct route native_routes[] = {
     {"GET", "/v1/version", handle_version, 0},
-    {"GET", "/v1/doctor", handle_doctor, 0},
-    {"POST", "/v1/shutdown", handle_shutdown, ROUTE_BODY_OPTIONAL},
+    {"GET", "/v1/doctor", handle_doctor, ROUTE_HOME},
+    {"POST", "/v1/shutdown", handle_shutdown, ROUTE_BODY_OPTIONAL | ROUTE_HOST},
 
     {"GET", "/v1/sandboxes", handle_sandboxes, 0},
     {"POST", "/v1/sandboxes", handle_sandbox_create, ROUTE_BODY},
     {"GET", SANDBOX, handle_sandbox, 0},
     {"DELETE", SANDBOX, handle_sandbox_remove, 0},
-    {"GET", SANDBOX "/logs", handle_sandbox_logs, 0},
+    {"GET", SANDBOX "/logs", handle_sandbox_logs, ROUTE_CONTENT},
     {"GET", SANDBOX "/stats", handle_sandbox_stats, 0},
 
     {"POST", SANDBOX "/exec", handle_exec, ROUTE_BODY | ROUTE_UPGRADE},
@@ -31,22 +31,25 @@ const struct route native_routes[] = {
 
     {"GET", SANDBOX "/files/stat", handle_file_stat, 0},
     {"GET", SANDBOX "/files/list", handle_file_list, 0},
-    {"GET", SANDBOX "/files", handle_file_read, 0},
+    {"GET", SANDBOX "/files", handle_file_read, ROUTE_CONTENT},
     {"PUT", SANDBOX "/files", handle_file_write, ROUTE_STREAM_IN},
     {"DELETE", SANDBOX "/files", handle_file_remove, 0},
     {"POST", SANDBOX "/files/mkdir", handle_file_mkdir, ROUTE_BODY},
     {"POST", SANDBOX "/files/move", handle_file_move, ROUTE_BODY},
     {"POST", SANDBOX "/files/symlink", handle_file_symlink, ROUTE_BODY},
     {"POST", SANDBOX "/files/attr", handle_file_attr, ROUTE_BODY},
-    {"GET", SANDBOX "/files/watch", handle_file_watch, 0},
+    {"GET", SANDBOX "/files/watch", handle_file_watch, ROUTE_CONTENT},
     {"POST", SANDBOX "/dial", handle_dial, ROUTE_BODY | ROUTE_UPGRADE_ONLY},
 
     {"GET", "/v1/images", handle_images, 0},
     {"GET", "/v1/images/NAME", handle_image, 0},
-    {"DELETE", "/v1/images/NAME", handle_image_remove, 0},
-    {"POST", "/v1/images/import", handle_image_import, ROUTE_BODY},
-    {"GET", "/v1/kernels", handle_kernels, 0},
-    {"GET", "/v1/templates", handle_templates, 0},
-    {"DELETE", "/v1/templates/ID", handle_template_remove, 0},
+    {"DELETE", "/v1/images/NAME", handle_image_remove, ROUTE_HOST},
+    {"POST", "/v1/images/import", handle_image_import, ROUTE_BODY | ROUTE_HOST},
+    {"GET", "/v1/kernels", handle_kernels, ROUTE_HOME},
+    {"GET", "/v1/templates", handle_templates, ROUTE_HOME},
+    {"GET", "/v1/keys", handle_keys, ROUTE_ADMIN},
+    {"POST", "/v1/keys", handle_key_new, ROUTE_BODY | ROUTE_ADMIN},
+    {"DELETE", "/v1/keys/ID", handle_key_remove, ROUTE_ADMIN},
+    {"DELETE", "/v1/templates/ID", handle_template_remove, ROUTE_HOST},
 };
 const size_t native_routes_count = ARRAY_SIZE(native_routes);

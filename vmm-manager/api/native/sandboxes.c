@@ -25,7 +25,7 @@ void handle_sandboxes(struct request *req)
 {
     json_t *list = json_array();
 
-    sandbox_each(native_of(req)->core, add_sandbox, list);
+    access_sandbox_each(req, native_of(req)->core, add_sandbox, list);
     request_answer(req, 200, json_pack("{s:o}", "sandboxes", list));
 }
 

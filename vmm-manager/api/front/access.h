@@ -1,0 +1,40 @@
+#pragma once
+
+#include "api/http.h"
+#include "core/core.h"
+#include "core/keys.h"
+
+/*
+ * Who may do what. Every API asks here for the things that a request names: what belongs to another
+ * tenant does not exist, with the same words as what never was.
+ */
+
+/* By id or name, of the request's tenant. NULL and err (sandbox_not_found). Weak. */
+struct sandbox *access_sandbox(struct request *req, struct core *core, const char *id_or_name,
+                               struct error *err);
+/*
+ * By id alone, for who has no key but a token of the sandbox (core_sandbox_token()): `purpose` is
+ * the token's. NULL and err as if it did not exist.
+ */
+struct sandbox *access_sandbox_by_token(struct core *core, const char *id, const char *purpose,
+                                        const char *token, struct error *err);
+/* Calls `fn` for each sandbox of the request's tenant. */
+void access_sandbox_each(struct request *req, struct core *core, sandbox_each_fn fn,
+                         void *userdata);
+
+/* Whether `tenant` is what the request may see: its own, or any for the host that asks for all. */
+bool access_sees(const struct request *req, const char *tenant);
+
+/*
+ * Before making `count` sandboxes of this spec: sets its tenant, and asks whether the key's quota
+ * lets the tenant have them. -EDQUOT and err (quota_exceeded).
+ */
+int access_admit(struct request *req, struct core *core, struct sandbox_spec *spec, unsigned count,
+                 struct error *err);
+
+/* The key that a request brings, by X-API-Key or as a bearer; NULL: none. */
+const char *access_secret(struct request *req);
+
+/* For http_options.authorize. The first is for the daemon's own socket; userdata is the core. */
+int access_authorize_host(struct request *req, void *userdata, struct error *err);
+int access_authorize_key(struct request *req, void *userdata, struct error *err);
