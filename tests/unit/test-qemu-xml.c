@@ -74,13 +74,18 @@ TEST(restores_a_clone_on_private_memory)
     ASSERT_HAS(xml, "share=off,mem-path=/t/memory'");
     ASSERT_HAS(xml, "<qemu:arg value='-incoming'/><qemu:arg value='defer'/>");
     ASSERT_LACKS(xml, "<kernel>");
+    ASSERT_LACKS(xml, "send-configuration");
+    spec.bare_state = true;
+    ASSERT_HAS(build(&spec), "migration.send-configuration=off");
 }
 
 TEST(boots_without_a_memory_file)
 {
     struct xml_spec spec = spec_of("x86_64");
+    const char *xml = build(&spec);
 
-    ASSERT_LACKS(build(&spec), "memory-backend-file");
+    ASSERT_LACKS(xml, "memory-backend-file");
+    ASSERT_HAS(xml, "memory-backend-ram,id=hearth.ram,size=512M,share=off'");
 }
 
 TEST(uses_mmio_and_gic_on_arm)

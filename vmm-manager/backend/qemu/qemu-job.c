@@ -10,6 +10,7 @@
 
 /* After the deadline libvirt gets this long to notice that its QEMU was killed. */
 #define GRACE_USEC (2 * USEC_PER_SEC)
+#define READING_USEC (100 * USEC_PER_MSEC)
 /* A QEMU that dies closes its monitor a moment before it is gone. */
 #define ENDED_MSEC 200
 
@@ -28,6 +29,7 @@ struct job {
     backend_done_fn on_done; /* the same */
     void *userdata;
     struct source *watchdog; /* owned */
+    bool late;               /* the watchdog saw the deadline pass */
     bool killed;             /* by the watchdog */
     bool gave_up;            /* the watchdog has answered that it failed */
     /* result */
@@ -92,7 +94,7 @@ static bool has_ended(const struct job *job)
  */
 static void run_start(struct job *job)
 {
-    const struct verb_request *q = &job->request;
+    struct verb_request *q = &job->request;
 
     if (verb_start(job->driver, q, &job->result, &job->pidfd, &job->err) < 0 || !q->state_file)
         return;
@@ -113,6 +115,9 @@ static void job_run(void *userdata)
         return;
     case JOB_SAVE:
         (void)verb_save(d, q, &job->err);
+        return;
+    case JOB_SNAPSHOT:
+        (void)verb_snapshot(d, q, &job->err);
         return;
     case JOB_PAUSE:
         (void)verb_pause(d, q->id, &job->err);
@@ -190,17 +195,24 @@ static void job_done(void *userdata, int cancelled)
 static int on_watchdog(struct source *s, uint64_t now_usec, void *userdata)
 {
     struct job *job = userdata;
+    bool late = job->late;
 
+    job->late = true;
+    job_cancel(job);
+    /* A snapshot that takes too long must not cost the VM, unless QEMU hangs. */
+    if (!late && job->kind == JOB_SNAPSHOT)
+        return source_set_time(s, now_usec + GRACE_USEC);
     if (!job->killed) {
         _cleanup_close_ int fd =
             root_open_vm(driver_root(job->driver), job->request.id, /* ret_pid= */ NULL);
 
         job->killed = true;
-        job_cancel(job);
         if (fd >= 0 && job->kind != JOB_ADOPT)
             (void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
         return source_set_time(s, now_usec + GRACE_USEC);
     }
+    if (job->request.reads_pages) /* which are gone after the answer */
+        return source_set_time(s, now_usec + READING_USEC);
     if (job->on_vm || job->on_done) {
         struct error err = {0};
 

@@ -64,6 +64,7 @@ void vm_settle(struct vm *vm);
 enum job_kind {
     JOB_START,
     JOB_SAVE,
+    JOB_SNAPSHOT,
     JOB_PAUSE,
     JOB_RESUME,
     JOB_ADOPT,

@@ -122,7 +122,7 @@ static int migrate(struct driver *d, virDomainPtr dom, const char *command, uint
     return r;
 }
 
-static int ignore_shared(virDomainPtr dom, struct error *err)
+static int set_ignore_shared(virDomainPtr dom, struct error *err)
 {
     return qmp_command(dom,
                        "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":"
@@ -135,7 +135,7 @@ int qmp_migrate_out(struct driver *d, virDomainPtr dom, int fd, uint64_t deadlin
 {
     int r;
 
-    r = ignore_shared(dom, err);
+    r = set_ignore_shared(dom, err);
     if (r >= 0)
         r = qmp_command(dom,
                         "{\"execute\":\"migrate-set-parameters\",\"arguments\":"
@@ -149,12 +149,13 @@ int qmp_migrate_out(struct driver *d, virDomainPtr dom, int fd, uint64_t deadlin
     return r;
 }
 
-int qmp_migrate_in(struct driver *d, virDomainPtr dom, int fd, uint64_t deadline_usec,
-                   struct error *err)
+int qmp_migrate_in(struct driver *d, virDomainPtr dom, int fd, bool ignore_shared,
+                   uint64_t deadline_usec, struct error *err)
 {
-    int r;
+    int r = 0;
 
-    r = ignore_shared(dom, err);
+    if (ignore_shared)
+        r = set_ignore_shared(dom, err);
     if (r >= 0)
         r = send_fd(dom, fd, err);
     if (r >= 0)
@@ -162,4 +163,20 @@ int qmp_migrate_in(struct driver *d, virDomainPtr dom, int fd, uint64_t deadline
                     "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}",
                     deadline_usec, err);
     return r;
+}
+
+/*
+ * Made for Xen, which moves memory itself, but nothing in it needs Xen. Not `live`: that would hand
+ * the disks over to another QEMU.
+ */
+int qmp_save_devices(virDomainPtr dom, const char *path, struct error *err)
+{
+    _cleanup_(json_cleanup) json_t *json =
+        json_pack("{s:s, s:{s:s, s:b}}", "execute", "xen-save-devices-state", "arguments",
+                  "filename", path, "live", 0);
+    _cleanup_free_ char *command = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+    if (!command)
+        return error_set(err, EINVAL, "cannot say '%s' to QEMU", path);
+    return qmp_command(dom, command, NULL, err);
 }

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/qemu/qemu-process.h"
 #include "backend/qemu/qemu-root.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -47,33 +48,6 @@ struct reaper {
 };
 
 /*
- * Is it a dead QEMU that is our child by adoption? Its stat line: pid (comm) state ppid pgrp
- * session. One in our own session is a child that libvirt made, and waits for, itself.
- */
-static bool is_dead_qemu(pid_t pid)
-{
-    char path[64], data[256], state;
-    const char *comm, *end;
-    int parent, session;
-    ssize_t n;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    n = fd_read_full(fd, data, sizeof(data) - 1);
-    if (n <= 0)
-        return false;
-    data[n] = '\0';
-    comm = strchr(data, '(');
-    end = strrchr(data, ')');
-    if (!comm || !end || !string_starts_with(comm + 1, "qemu-system"))
-        return false;
-    return sscanf(end + 1, " %c %d %*d %d", &state, &parent, &session) == 3 && state == 'Z' &&
-           parent == getpid() && session != getsid(0);
-}
-
-/*
  * libvirt asks a QEMU for its capabilities whenever the program or the host changed; such a QEMU
  * removes its own pid file as it ends. So all processes are looked at, seldom, and a dead QEMU that
  * was there the last time too is nobody else's: the loop reaps its own at once.
@@ -93,7 +67,7 @@ static void reap_probes(struct reaper *r)
             uint64_t pid;
 
             e = (const struct dirent64 *)(const void *)(data + at);
-            if (parse_u64(e->d_name, 2, INT32_MAX, &pid) < 0 || !is_dead_qemu((pid_t)pid))
+            if (parse_u64(e->d_name, 2, INT32_MAX, &pid) < 0 || !process_is_dead_qemu((pid_t)pid))
                 continue;
             for (size_t i = 0; i < r->n_dead; i++)
                 if (r->dead[i] == (pid_t)pid)
@@ -121,7 +95,7 @@ static void look(struct reaper *r, const struct ticket *tickets)
             pid_t pid = root_read_pid(r->root, tickets[i].id);
 
             /* The pid file may be of a process of long ago. */
-            if (pid > 1 && is_dead_qemu(pid))
+            if (pid > 1 && process_is_dead_qemu(pid))
                 (void)waitpid(pid, NULL, WNOHANG);
         } else {
             probing = true;

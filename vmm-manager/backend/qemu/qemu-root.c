@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/qemu/qemu-process.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
@@ -181,34 +182,6 @@ pid_t root_read_pid(const char *root, const char *id)
     if (parse_u64(text, 2, INT32_MAX, &pid) < 0)
         return -ESRCH;
     return (pid_t)pid;
-}
-
-/* Is this process QEMU with our `-name guest=ID,…`? */
-static bool process_is_vm(pid_t pid, const char *id)
-{
-    static const char program[] = "qemu-system-";
-    char path[64], want[128], data[8192];
-    const char *end, *base;
-    ssize_t n;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
-    (void)snprintf(want, sizeof(want), "guest=%s,", id);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    n = fd_read_full(fd, data, sizeof(data) - 1);
-    if (n <= 0)
-        return false;
-    data[n] = '\0';
-    end = data + n;
-    base = strrchr(data, '/');
-    base = base ? base + 1 : data;
-    if (strncmp(base, program, sizeof(program) - 1) != 0)
-        return false;
-    for (const char *arg = data; arg < end; arg += strlen(arg) + 1)
-        if (strncmp(arg, want, strlen(want)) == 0)
-            return true;
-    return false;
 }
 
 int root_open_vm(const char *root, const char *id, pid_t *ret_pid)

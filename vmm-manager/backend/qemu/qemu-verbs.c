@@ -13,18 +13,18 @@
 
 #include "backend/qemu/qemu-qmp.h"
 #include "backend/qemu/qemu-root.h"
+#include "backend/qemu/qemu-snapshot.h"
 #include "backend/qemu/qemu-xml.h"
 #include "base/clock.h"
 #include "base/fd.h"
 
 #define UNDO_MSEC 5000
 
-static void domain_cleanup(virDomainPtr *dom)
+void verb_domain_cleanup(virDomainPtr *dom)
 {
     if (*dom)
         (void)virDomainFree(*dom);
 }
-#define _cleanup_domain_ _cleanup_(domain_cleanup)
 
 void verb_request_done(struct verb_request *q)
 {
@@ -56,8 +56,7 @@ int verb_paths(const char *dir, struct backend_vm *ret, struct error *err)
     return 0;
 }
 
-/* A step may begin: not cancelled, and still in time. */
-static int check(const struct verb_request *q, struct error *err)
+int verb_check(const struct verb_request *q, struct error *err)
 {
     if (clock_now_usec() >= q->deadline_usec)
         return error_set(err, ETIMEDOUT, "'%s' was not ready in time", q->id);
@@ -101,7 +100,7 @@ static int make_room(struct driver *d, virConnectPtr conn, const char *id, struc
 }
 
 static int create_domain(struct driver *d, const struct verb_request *q, struct backend_vm *vm,
-                         virDomainPtr *ret, struct error *err)
+                         bool bare_state, virDomainPtr *ret, struct error *err)
 {
     _cleanup_buf_ struct buf xml;
     const struct driver_info *info;
@@ -133,6 +132,7 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
         .log_path = vm->log_path,
         .memory_file = q->memory_file,
         .incoming = incoming,
+        .bare_state = bare_state,
     };
     r = xml_build(&domain, &xml, err);
     if (r < 0)
@@ -140,7 +140,7 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
     r = make_room(d, conn, q->id, err);
     if (r < 0)
         return r;
-    r = check(q, err);
+    r = verb_check(q, err);
     if (r < 0)
         return r;
     (void)unlink(vm->log_path);
@@ -150,7 +150,7 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
     return 0;
 }
 
-static int load_state(struct driver *d, const struct verb_request *q, virDomainPtr dom,
+static int load_state(struct driver *d, const struct verb_request *q, bool bare, virDomainPtr dom,
                       struct error *err)
 {
     _cleanup_close_ int fd = open(q->state_file, O_RDONLY | O_CLOEXEC);
@@ -158,10 +158,10 @@ static int load_state(struct driver *d, const struct verb_request *q, virDomainP
 
     if (fd < 0)
         return error_set(err, errno, "open '%s': %s", q->state_file, errno_text(errno));
-    r = check(q, err);
+    r = verb_check(q, err);
     if (r < 0)
         return r;
-    return qmp_migrate_in(d, dom, fd, q->deadline_usec, err);
+    return qmp_migrate_in(d, dom, fd, /* ignore_shared= */ !bare, q->deadline_usec, err);
 }
 
 /* Why a start failed: too late, or what QEMU itself said last. */
@@ -182,8 +182,26 @@ static int explain(struct driver *d, const struct verb_request *q, int r, struct
     return r;
 }
 
-int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm *ret,
-               int *ret_pidfd, struct error *err)
+/* QEMU with all that the guest is made of. */
+static int start(struct driver *d, struct verb_request *q, struct backend_vm *vm, virDomainPtr *ret,
+                 struct error *err)
+{
+    bool bare = false;
+    int r = 0;
+
+    if (q->state_file)
+        r = state_is_bare(q->state_file, &bare, err);
+    if (r >= 0)
+        r = create_domain(d, q, vm, bare, ret, err);
+    if (r >= 0 && q->pages)
+        r = snapshot_install(d, q, err);
+    if (r >= 0 && q->state_file)
+        r = load_state(d, q, bare, *ret, err);
+    return r;
+}
+
+int verb_start(struct driver *d, struct verb_request *q, struct backend_vm *ret, int *ret_pidfd,
+               struct error *err)
 {
     _cleanup_domain_ virDomainPtr dom = NULL;
     struct backend_vm vm;
@@ -192,15 +210,13 @@ int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm
     r = verb_paths(q->dir, &vm, err);
     if (r < 0)
         return r;
-    r = check(q, err);
+    r = verb_check(q, err);
     if (r < 0)
         return r;
     ticket = reaper_begin(driver_reaper(d), q->id);
     if (ticket < 0)
         return error_set(err, EAGAIN, "too many VMs are being started");
-    r = create_domain(d, q, &vm, &dom, err);
-    if (r >= 0 && q->state_file)
-        r = load_state(d, q, dom, err);
+    r = start(d, q, &vm, &dom, err);
     if (r >= 0) {
         fd = root_open_vm(driver_root(d), q->id, &vm.pid);
         if (fd < 0)
@@ -218,7 +234,7 @@ int verb_start(struct driver *d, const struct verb_request *q, struct backend_vm
     return 0;
 }
 
-static int find_domain(struct driver *d, const char *id, virDomainPtr *ret, struct error *err)
+int verb_find(struct driver *d, const char *id, virDomainPtr *ret, struct error *err)
 {
     virConnectPtr conn;
     int r;
@@ -236,18 +252,18 @@ int verb_save(struct driver *d, const struct verb_request *q, struct error *err)
     _cleanup_close_ int fd = -EBADF;
     int r;
 
-    r = find_domain(d, q->id, &dom, err);
+    r = verb_find(d, q->id, &dom, err);
     if (r < 0)
         return r;
     fd = open(q->state_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return error_set(err, errno, "create '%s': %s", q->state_file, errno_text(errno));
-    r = check(q, err);
+    r = verb_check(q, err);
     if (r < 0)
         return r;
     if (virDomainSuspend(dom) < 0)
         return driver_error(err, "pause", q->id);
-    r = check(q, err);
+    r = verb_check(q, err);
     if (r < 0)
         return r;
     r = qmp_migrate_out(d, dom, fd, q->deadline_usec, err);
@@ -263,7 +279,7 @@ int verb_pause(struct driver *d, const char *id, struct error *err)
     _cleanup_domain_ virDomainPtr dom = NULL;
     int r;
 
-    r = find_domain(d, id, &dom, err);
+    r = verb_find(d, id, &dom, err);
     if (r < 0)
         return r;
     return virDomainSuspend(dom) < 0 ? driver_error(err, "pause", id) : 0;
@@ -274,7 +290,7 @@ int verb_resume(struct driver *d, const char *id, struct error *err)
     _cleanup_domain_ virDomainPtr dom = NULL;
     int r;
 
-    r = find_domain(d, id, &dom, err);
+    r = verb_find(d, id, &dom, err);
     if (r < 0)
         return r;
     return virDomainResume(dom) < 0 ? driver_error(err, "resume", id) : 0;

@@ -162,23 +162,37 @@ static int put_devices(const struct xml_spec *s, struct buf *out, struct error *
     return error_fill(err, r, "domain description");
 }
 
+/*
+ * The guest's memory is an object of ours in any case, so that it can be found from outside: see
+ * process_ram(), which reads this.
+ */
+static int put_memory(const struct xml_spec *s, struct buf *out, struct error *err)
+{
+    int r;
+
+    r = buf_printf(out,
+                   "<qemu:arg value='-object'/><qemu:arg value='memory-backend-%s,"
+                   "id=" XML_RAM_ID ",size=%" PRIu32 "M,share=%s",
+                   s->memory_file ? "file" : "ram", s->vm->memory_mib,
+                   s->memory_file && !s->incoming ? "on" : "off");
+    if (r >= 0 && s->memory_file)
+        r = buf_append_string(out, ",mem-path=");
+    if (r >= 0 && s->memory_file)
+        r = xml_escape(out, s->memory_file, /* comma= */ true, err);
+    if (r >= 0)
+        r = buf_append_string(out, "'/><qemu:arg value='-machine'/>"
+                                   "<qemu:arg value='memory-backend=" XML_RAM_ID "'/>");
+    return r;
+}
+
 /* What libvirt has no element for goes to QEMU's command line as it is. */
 static int put_commandline(const struct xml_spec *s, struct buf *out, struct error *err)
 {
     int r;
 
     r = buf_append_string(out, "<qemu:commandline>");
-    if (r >= 0 && s->memory_file) {
-        r = buf_printf(out,
-                       "<qemu:arg value='-object'/><qemu:arg value='memory-backend-file,"
-                       "id=hearth.ram,size=%" PRIu32 "M,share=%s,mem-path=",
-                       s->vm->memory_mib, s->incoming ? "off" : "on");
-        if (r >= 0)
-            r = xml_escape(out, s->memory_file, /* comma= */ true, err);
-        if (r >= 0)
-            r = buf_append_string(out, "'/><qemu:arg value='-machine'/>"
-                                       "<qemu:arg value='memory-backend=hearth.ram'/>");
-    }
+    if (r >= 0)
+        r = put_memory(s, out, err);
     if (r >= 0 && s->machine->options)
         r = buf_printf(out, "<qemu:arg value='-machine'/><qemu:arg value='%s'/>",
                        s->machine->options);
@@ -187,6 +201,9 @@ static int put_commandline(const struct xml_spec *s, struct buf *out, struct err
                                    "<qemu:arg value='virtio-mmio.force-legacy=false'/>");
     if (r >= 0 && s->incoming)
         r = buf_append_string(out, "<qemu:arg value='-incoming'/><qemu:arg value='defer'/>");
+    if (r >= 0 && s->incoming && s->bare_state)
+        r = buf_append_string(out, "<qemu:arg value='-global'/>"
+                                   "<qemu:arg value='migration.send-configuration=off'/>");
     if (r >= 0)
         r = buf_append_string(out, "</qemu:commandline></domain>");
     return error_fill(err, r, "domain description");

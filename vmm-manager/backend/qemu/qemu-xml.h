@@ -5,6 +5,7 @@
 #include "base/buf.h"
 
 #define XML_SIZE_MAX (64u * 1024u)
+#define XML_RAM_ID "hearth.ram" /* QEMU's object of the guest's memory */
 
 /* What a domain is made of. All strings weak. */
 struct xml_spec {
@@ -17,6 +18,7 @@ struct xml_spec {
     const char *log_path;     /* serial output, appended */
     const char *memory_file;  /* NULL: anonymous memory */
     bool incoming;            /* waits for a saved state; the memory file is mapped privately */
+    bool bare_state;          /* that state comes without a section about its configuration */
 };
 
 /* The domain as libvirt reads it. -EINVAL for a path that XML cannot carry. */

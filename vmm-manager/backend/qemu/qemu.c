@@ -33,6 +33,8 @@ static void qemu_probe(struct backend *backend, struct backend_caps *ret)
     }
     caps.available = true;
     caps.snapshot_memory = true;
+    caps.snapshot_from_base = true;
+    caps.snapshot_console = true;
     (void)snprintf(caps.reason, sizeof(caps.reason), "%s", info->why);
     (void)snprintf(caps.version, sizeof(caps.version), "%s", info->version);
     (void)snprintf(caps.accelerator, sizeof(caps.accelerator), "%s", accel_name(info->accel));
@@ -101,7 +103,7 @@ static int qemu_restore(struct backend *backend, const struct vm_spec *spec,
 
     if (!saved->memory_file || !saved->state_file || !spec->image || !spec->disk || !spec->dir)
         return -EINVAL;
-    if (saved->pages || saved->pager_dir)
+    if (saved->pager_dir)
         return -EOPNOTSUPP;
     r = copy_spec(spec, deadline_usec, &q);
     if (r < 0)
@@ -111,6 +113,7 @@ static int qemu_restore(struct backend *backend, const struct vm_spec *spec,
         verb_request_done(&q);
         return -ENOMEM;
     }
+    q.pages = saved->pages;
     return begin_consume(self(backend), JOB_START, &q, done, userdata);
 }
 
@@ -130,8 +133,8 @@ static int qemu_adopt(struct backend *backend, const struct vm_spec *spec, backe
 
 /* A verb on a VM that is there. */
 static int on_existing(struct backend_qemu *b, enum job_kind kind, const char *id,
-                       const char *state_file, uint64_t deadline_usec, backend_done_fn done,
-                       void *userdata)
+                       const char *state_file, const char *memory_file, uint64_t deadline_usec,
+                       backend_done_fn done, void *userdata)
 {
     struct vm *vm = vm_find(b, id);
     struct verb_request q = {.deadline_usec = deadline_usec};
@@ -140,7 +143,8 @@ static int on_existing(struct backend_qemu *b, enum job_kind kind, const char *i
         return -ESRCH;
     if (vm->kills)
         return -EBUSY;
-    if (string_set(&q.id, id) < 0 || string_set(&q.state_file, state_file) < 0) {
+    if (string_set(&q.id, id) < 0 || string_set(&q.state_file, state_file) < 0 ||
+        string_set(&q.memory_file, memory_file) < 0) {
         verb_request_done(&q);
         return -ENOMEM;
     }
@@ -152,20 +156,31 @@ static int qemu_save(struct backend *backend, const char *id, const char *state_
 {
     if (!state_file)
         return -EINVAL;
-    return on_existing(self(backend), JOB_SAVE, id, state_file, deadline_usec, done, userdata);
+    return on_existing(self(backend), JOB_SAVE, id, state_file, NULL, deadline_usec, done,
+                       userdata);
+}
+
+static int qemu_snapshot(struct backend *backend, const char *id, const char *state_file,
+                         const char *memory_file, uint64_t deadline_usec, backend_done_fn done,
+                         void *userdata)
+{
+    if (!state_file || !memory_file)
+        return -EINVAL;
+    return on_existing(self(backend), JOB_SNAPSHOT, id, state_file, memory_file, deadline_usec,
+                       done, userdata);
 }
 
 static int qemu_pause(struct backend *backend, const char *id, backend_done_fn done, void *userdata)
 {
-    return on_existing(self(backend), JOB_PAUSE, id, NULL, clock_now_usec() + VERB_USEC, done,
+    return on_existing(self(backend), JOB_PAUSE, id, NULL, NULL, clock_now_usec() + VERB_USEC, done,
                        userdata);
 }
 
 static int qemu_resume(struct backend *backend, const char *id, backend_done_fn done,
                        void *userdata)
 {
-    return on_existing(self(backend), JOB_RESUME, id, NULL, clock_now_usec() + VERB_USEC, done,
-                       userdata);
+    return on_existing(self(backend), JOB_RESUME, id, NULL, NULL, clock_now_usec() + VERB_USEC,
+                       done, userdata);
 }
 
 static void post_done(void *userdata)
@@ -260,6 +275,7 @@ static const struct backend_ops qemu_ops = {
     .boot = qemu_boot,
     .save = qemu_save,
     .restore = qemu_restore,
+    .snapshot = qemu_snapshot,
     .pause = qemu_pause,
     .resume = qemu_resume,
     .kill = qemu_kill,
