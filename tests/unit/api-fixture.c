@@ -70,6 +70,33 @@ unsigned api_ask(struct api_fixture *f, const char *method, const char *path, co
     return status;
 }
 
+unsigned api_ask_as(struct api_fixture *f, const char *key, const char *headers, const char *method,
+                    const char *path, const char *body, struct client *c)
+{
+    char *request =
+        string_printf("%s %s HTTP/1.1\r\nHost: h\r\n%s%s%s%sContent-Length: %zu\r\n\r\n%s", method,
+                      path, key ? "X-API-Key: " : "", key ? key : "", key ? "\r\n" : "",
+                      headers ? headers : "", body ? strlen(body) : 0, body ? body : "");
+    unsigned status = client_exchange(c, f->core.loop, api_front_url(f->front), request);
+
+    free(request);
+    return status;
+}
+
+void api_key(struct api_fixture *f, const char *tenant, const char *role, const char *quota,
+             char ret[static 64])
+{
+    _cleanup_free_ char *body =
+        string_printf("{\"tenant\": \"%s\", \"role\": \"%s\", \"quota\": %s}", tenant, role,
+                      quota ? quota : "{}");
+    json_t *answer;
+
+    if (api_ask(f, "POST", "/v1/keys", body, &answer) != 201)
+        test_fail(__FILE__, __LINE__, "no key: %s", api_string(answer, "message"));
+    (void)snprintf(ret, 64, "%s", api_string(answer, "key"));
+    json_decref(answer);
+}
+
 unsigned api_ask_box(struct api_fixture *f, const char *method, const char *path, const char *body,
                      json_t **ret)
 {

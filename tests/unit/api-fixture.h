@@ -30,6 +30,12 @@ void api_close(struct api_fixture *f);
  */
 unsigned api_ask(struct api_fixture *f, const char *method, const char *path, const char *body,
                  json_t **ret);
+/* The same on the TCP port, with a key (NULL: none) and more header lines (NULL: none). */
+unsigned api_ask_as(struct api_fixture *f, const char *key, const char *headers, const char *method,
+                    const char *path, const char *body, struct client *c);
+/* A key of this tenant and role, with the quota as JSON (NULL: none). */
+void api_key(struct api_fixture *f, const char *tenant, const char *role, const char *quota,
+             char ret[static 64]);
 /* Path below the fixture's sandbox. */
 unsigned api_ask_box(struct api_fixture *f, const char *method, const char *path, const char *body,
                      json_t **ret);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/strv.h"
 #include "harness/test.h"
 
 #define WAIT_USEC (10 * USEC_PER_SEC)
@@ -28,9 +30,24 @@ int client_listen(const char *path)
     return fd;
 }
 
+/* "http://127.0.0.1:PORT" */
+static int connect_tcp(const char *url)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    uint64_t port;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_OK(fd);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_OK(parse_u64(strrchr(url, ':') + 1, 1, 65535, &port));
+    address.sin_port = htons((uint16_t)port);
+    ASSERT_OK(connect(fd, (struct sockaddr *)&address, sizeof(address)));
+    return fd;
+}
+
 void client_connect(struct client *c, struct loop *loop, const char *path)
 {
-    *c = (struct client){.loop = loop, .fd = fd_connect_unix(path)};
+    bool tcp = string_starts_with(path, "http://");
+    *c = (struct client){.loop = loop, .fd = tcp ? connect_tcp(path) : fd_connect_unix(path)};
     ASSERT_OK(c->fd);
     buf_init(&c->in, 64u * 1024 * 1024);
 }

@@ -19,6 +19,7 @@ struct client {
 
 /* A listening Unix socket, non-blocking. */
 int client_listen(const char *path);
+/* Path of a Unix socket, or http://127.0.0.1:PORT. */
 void client_connect(struct client *c, struct loop *loop, const char *path);
 void client_close(struct client *c);
 /* Sends all of it, unless the server closes before. */

@@ -215,8 +215,24 @@ static enum MHD_Result request_drop(struct request *req)
     return MHD_NO;
 }
 
+/*
+ * A request that was refused by its head: when what it still sends is little, it is taken and
+ * forgotten before the answer, so that a client which sends first and reads then is not reset, and
+ * the connection can be used again.
+ */
+static bool may_skip_body(struct request *req)
+{
+    return !(req->route && (req->route->flags & ROUTE_STREAM_IN)) &&
+           content_length(req) <= REQUEST_BODY_MAX;
+}
+
 static enum MHD_Result request_take(struct request *req, const char *data, size_t *size)
 {
+    if (req->phase == REQUEST_ANSWERED) {
+        req->bytes_in += *size;
+        *size = 0;
+        return req->bytes_in <= REQUEST_BODY_MAX ? MHD_YES : MHD_NO;
+    }
     if (req->body_ops) {
         size_t used = req->body_ops->data(req->state, (const uint8_t *)data, *size);
         req->bytes_in += used;
@@ -302,6 +318,8 @@ static enum MHD_Result request_advance(struct request *req, bool first)
 {
     if (req->phase == REQUEST_FAILED)
         return request_drop(req);
+    if (first && req->phase == REQUEST_ANSWERED && may_skip_body(req))
+        return MHD_YES;
     if (req->phase == REQUEST_HEAD) {
         req->in_body = first;
         if (first)

@@ -33,6 +33,9 @@ enum option_id {
     OPTION_INTERACTIVE,
     OPTION_NO_STDIN,
     OPTION_DETACH,
+    OPTION_TENANT,
+    OPTION_ROLE,
+    OPTION_QUOTA,
     OPTION_SESSION,
     OPTION_KIND,
     OPTION_TAIL,
@@ -75,6 +78,7 @@ struct options {
     bool tty, interactive, no_stdin, detach, all, force;
     const char *socket, *state;
     const char *image, *template, *backend, *name, *user, *workdir;
+    const char *tenant, *role, *quota;
     const char *session, *kind, *jobs, *tar;
     uint64_t cpus, memory_mib, disk_mib, tail_bytes;
     uint64_t lifetime_usec, timeout_usec;

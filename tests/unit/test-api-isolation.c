@@ -1,0 +1,199 @@
+#include "api-fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/native/native.h"
+#include "base/strv.h"
+#include "core/keys.h"
+
+/*
+ * Every route of every API on the port, with no key, a wrong one, one of another tenant, a viewer's
+ * and an expired signature. Routes come from the tables: one that is added is asked too, and must
+ * say here which body it takes.
+ */
+#define WRONG_KEY "e2b_0123456789abcdef0123456789abcdef01234567"
+
+/* A body that is good enough to come to the question whose thing it is. */
+static const struct {
+    const char *route, *body;
+} bodies[] = {
+    {"POST /v1/shutdown", ""},
+    {"POST /v1/sandboxes", "{\"image\": \"none\"}"},
+    {"POST /v1/sandboxes/ID/exec", "{\"argv\": [\"true\"]}"},
+    {"POST /v1/sandboxes/ID/processes/PID/attach", "{}"},
+    {"POST /v1/sandboxes/ID/processes/PID/signal", "{\"signal\": \"TERM\"}"},
+    {"POST /v1/sandboxes/ID/sessions", "{\"name\": \"s\"}"},
+    {"POST /v1/sandboxes/ID/sessions/NAME/run", "{\"text\": \"true\"}"},
+    {"POST /v1/sandboxes/ID/sessions/NAME/attach", "{}"},
+    {"PUT /v1/sandboxes/ID/files", "content"},
+    {"POST /v1/sandboxes/ID/files/mkdir", "{\"path\": \"/tmp/d\"}"},
+    {"POST /v1/sandboxes/ID/files/move", "{\"from\": \"/tmp/a\", \"to\": \"/tmp/b\"}"},
+    {"POST /v1/sandboxes/ID/files/symlink", "{\"target\": \"a\", \"path\": \"/tmp/b\"}"},
+    {"POST /v1/sandboxes/ID/files/attr", "{\"path\": \"/tmp/a\", \"mode\": \"0600\"}"},
+    {"POST /v1/sandboxes/ID/dial", "{\"port\": 80}"},
+    {"POST /v1/images/import", "{\"name\": \"x\", \"path\": \"/nowhere\"}"},
+    {"POST /v1/keys", "{\"tenant\": \"one\"}"},
+};
+
+static const char *body_of(const struct route *route)
+{
+    char text[128];
+    (void)snprintf(text, sizeof(text), "%s %s", route->method, route->pattern);
+    for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+        if (strcmp(bodies[i].route, text) == 0)
+            return bodies[i].body[0] ? bodies[i].body : NULL;
+    }
+    if (strcmp(route->method, "GET") != 0 && strcmp(route->method, "DELETE") != 0)
+        test_fail(__FILE__, __LINE__, "%s: give it a body in this test", text);
+    return NULL;
+}
+
+static bool has_parameter(const struct route *route)
+{
+    for (const char *p = route->pattern; *p; p++) {
+        if (p[0] == '/' && p[1] >= 'A' && p[1] <= 'Z')
+            return true;
+    }
+    return false;
+}
+
+/* The pattern with its parameters filled in: the first is `id`. */
+static char *path_of(const struct route *route, const char *id, const char *query)
+{
+    struct buf path;
+    const char *p = route->pattern;
+    bool first = true;
+    buf_init(&path, 1024);
+    while (*p) {
+        if (p[0] == '/' && p[1] >= 'A' && p[1] <= 'Z') {
+            ASSERT_OK(buf_printf(&path, "/%s", first ? id : "default"));
+            first = false;
+            p += 1 + strcspn(p + 1, "/");
+        } else {
+            ASSERT_OK(buf_append(&path, p++, 1));
+        }
+    }
+    ASSERT_OK(buf_printf(&path, "?path=/etc/hostname%s", query));
+    char *text = strdup(buf_string(&path));
+    buf_done(&path);
+    return text;
+}
+
+struct matrix {
+    struct api_fixture f;
+    char own[64], other[64], other_admin[64], viewer[64];
+    char id[32], never[32]; /* of tenant one's sandbox; of none, as long */
+    unsigned asked;
+};
+
+static unsigned ask(struct matrix *m, const struct route *route, const char *key, const char *id,
+                    const char *query, struct client *c)
+{
+    const char *upgrade = route->flags & ROUTE_UPGRADE_ONLY
+                              ? "Connection: Upgrade\r\nUpgrade: hearth-stream\r\n"
+                              : NULL;
+    char *path = path_of(route, id, query);
+    unsigned status = api_ask_as(&m->f, key, upgrade, route->method, path, body_of(route), c);
+    free(path);
+    m->asked++;
+    return status;
+}
+
+static void expect(struct matrix *m, const struct route *route, const char *who, const char *key,
+                   const char *query, unsigned wanted)
+{
+    struct client c;
+    unsigned status = ask(m, route, key, m->id, query, &c);
+    if (status != wanted)
+        test_fail(__FILE__, __LINE__, "%s %s with %s: %u, expected %u: %s", route->method,
+                  route->pattern, who, status, wanted, buf_string(&c.in));
+    if (strstr(buf_string(&c.in), m->id) || strstr(buf_string(&c.in), "secret-name"))
+        test_fail(__FILE__, __LINE__, "%s %s with %s tells: %s", route->method, route->pattern, who,
+                  buf_string(&c.in));
+    client_close(&c);
+}
+
+/* The answer for another tenant's thing is, but for the id itself, that for a thing that never was.
+ */
+static void expect_same_as_never(struct matrix *m, const struct route *route, const char *key)
+{
+    struct client real, never;
+    unsigned a = ask(m, route, key, m->id, "", &real);
+    unsigned b = ask(m, route, key, m->never, "", &never);
+    if (a != b || a < 400)
+        test_fail(__FILE__, __LINE__, "%s %s: %u for another's, %u for none: %s", route->method,
+                  route->pattern, a, b, buf_string(&real.in));
+    char *at;
+    while ((at = strstr((char *)buf_data(&real.in), m->id)))
+        memcpy(at, m->never, strlen(m->never));
+    ASSERT_STREQ(buf_string(&real.in), buf_string(&never.in));
+    client_close(&real);
+    client_close(&never);
+}
+
+static void check_route(struct matrix *m, const struct route *route)
+{
+    static const char expired[] = "&signature=v1_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+                                  "&signature_expiration=1000000000";
+    unsigned flags = route->flags;
+    bool reads = strcmp(route->method, "GET") == 0;
+
+    if (flags & ROUTE_OPEN)
+        return;
+    expect(m, route, "no key", NULL, "", 401);
+    expect(m, route, "a wrong key", WRONG_KEY, "", 401);
+    expect(m, route, "an expired signature", NULL, expired, 401);
+    if (!reads || (flags & (ROUTE_CONTENT | ROUTE_ADMIN | ROUTE_HOME | ROUTE_HOST)))
+        expect(m, route, "a viewer's key", m->viewer, "", 403);
+    if (flags & (ROUTE_HOST | ROUTE_HOME)) {
+        expect(m, route, "another tenant's key", m->other, "", 403);
+        expect(m, route, "another tenant's admin key", m->other_admin, "", 403);
+    } else if (has_parameter(route)) {
+        expect_same_as_never(m, route, m->other_admin);
+        expect_same_as_never(m, route, m->other);
+    } else {
+        struct client c;
+        unsigned status = ask(m, route, m->other_admin, m->id, "", &c);
+        if (strstr(buf_string(&c.in), m->id) || strstr(buf_string(&c.in), "secret-name"))
+            test_fail(__FILE__, __LINE__, "%s %s: %u, tells of another's: %s", route->method,
+                      route->pattern, status, buf_string(&c.in));
+        client_close(&c);
+    }
+}
+
+static void matrix_begin(struct matrix *m)
+{
+    struct client c;
+    json_t *json;
+    *m = (struct matrix){0};
+    api_begin_listening(&m->f, "127.0.0.1:0");
+    api_key(&m->f, "one", "user", NULL, m->own);
+    api_key(&m->f, "one", "viewer", NULL, m->viewer);
+    api_key(&m->f, "two", "user", NULL, m->other);
+    api_key(&m->f, "two", "admin", NULL, m->other_admin);
+    ASSERT_EQ(api_ask_as(&m->f, m->own, NULL, "POST", "/v1/sandboxes",
+                         "{\"name\": \"secret-name\", \"disk_mib\": 16}", &c),
+              201);
+    json = json_loadb(buf_string(&c.in), c.in.size, 0, NULL);
+    (void)snprintf(m->id, sizeof(m->id), "%s", api_string(json, "id"));
+    json_decref(json);
+    client_close(&c);
+    (void)snprintf(m->never, sizeof(m->never), "%s", m->id);
+    m->never[1] = m->never[1] == 'x' ? 'y' : 'x';
+}
+
+TEST(no_route_lets_the_wrong_one_in)
+{
+    struct matrix m;
+    matrix_begin(&m);
+    for (size_t i = 0; i < native_routes_count; i++)
+        check_route(&m, &native_routes[i]);
+    printf("isolation: %zu routes, %u requests\n", native_routes_count, m.asked);
+    ASSERT_TRUE(m.asked >= 5 * native_routes_count);
+    /* It is all still there for who owns it. */
+    struct client c;
+    ASSERT_EQ(api_ask_as(&m.f, m.own, NULL, "GET", "/v1/sandboxes/secret-name", NULL, &c), 200);
+    client_close(&c);
+    api_end(&m.f);
+}
