@@ -12,9 +12,9 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
+#include "store/digest.h"
 
 #define MANIFEST_BYTES_MAX (64u * 1024u)
-#define DIGEST_BYTES 32u
 
 enum field_kind {
     FIELD_TEXT,
@@ -139,7 +139,7 @@ json_t *origin_to_json(const struct origin *origin)
     return json;
 }
 
-static int origin_from_json(json_t *json, struct origin *ret, struct error *err)
+int origin_from_json(const json_t *json, struct origin *ret, struct error *err)
 {
     if (!json_is_object(json) || json_object_size(json) != ARRAY_SIZE(fields))
         return error_set_code(err, ERR_TEMPLATE_INVALID, "origin: expected %zu known keys",
@@ -185,29 +185,6 @@ int origin_parse(const char *text, struct origin *ret, struct error *err)
     return 0;
 }
 
-static int file_digest(int fd, char ret[MANIFEST_DIGEST_SIZE])
-{
-    crypto_generichash_state state;
-    unsigned char digest[DIGEST_BYTES];
-    _cleanup_free_ unsigned char *chunk = malloc(256u * 1024u);
-
-    if (!chunk)
-        return -ENOMEM;
-    (void)crypto_generichash_init(&state, NULL, 0, sizeof(digest));
-    for (;;) {
-        ssize_t n = fd_read_full(fd, chunk, 256u * 1024u);
-
-        if (n < 0)
-            return (int)n;
-        if (n == 0)
-            break;
-        (void)crypto_generichash_update(&state, chunk, (size_t)n);
-    }
-    (void)crypto_generichash_final(&state, digest, sizeof(digest));
-    hex_encode(digest, sizeof(digest), ret);
-    return 0;
-}
-
 /* Opens DIR/NAME and measures it. `digest` NULL: only the size. */
 static int file_measure(const char *dir, const char *name, uint64_t *ret_size, char *digest,
                         bool sync, struct error *err)
@@ -229,7 +206,7 @@ static int file_measure(const char *dir, const char *name, uint64_t *ret_size, c
     if (sync && fsync(fd) < 0)
         return error_set(err, errno, "snapshot file '%s': fsync: %s", path, errno_text(errno));
     if (digest) {
-        r = file_digest(fd, digest);
+        r = digest_file(fd, digest);
         if (r < 0)
             return error_set(err, -r, "snapshot file '%s': %s", path, errno_text(-r));
     }

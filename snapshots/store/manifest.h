@@ -52,6 +52,8 @@ void origin_id(const struct origin *origin, char ret[MANIFEST_ID_SIZE]);
 /* 0, or ERR_TEMPLATE_INVALID and which field differs. */
 int origin_compare(const struct origin *have, const struct origin *want, struct error *err);
 json_t *origin_to_json(const struct origin *origin); /* NULL: out of memory */
+/* Strict. */
+int origin_from_json(const json_t *json, struct origin *ret, struct error *err);
 /* From the text of that JSON; strict. */
 int origin_parse(const char *text, struct origin *ret, struct error *err);
 

@@ -44,6 +44,7 @@ struct snapshot_info {
     struct snapshot_parent parent;
     struct origin origin;
     uint64_t created_wall_usec;
+    char host_kernel[65];  /* for people; filled in at the seal */
     uint64_t memory_bytes; /* of the machine */
     uint64_t stored_bytes; /* on disk, all files */
     bool compressed;
@@ -54,7 +55,13 @@ void snapshot_info_done(struct snapshot_info *info);
 /* `templates` is where parents of the other kind lie; both absolute. Removes what a crash left. */
 int snapshot_store_open(const char *root, const char *templates, struct snapshot_store **ret,
                         struct error *err);
-struct snapshot_store *snapshot_store_close(struct snapshot_store *s);
+/*
+ * For another process beside the one that owns it (hearth-pager): opens snapshots and nothing else.
+ * Their disks and the template's memory are not verified by it: its starter has done that.
+ */
+int snapshot_store_open_read_only(const char *root, const char *templates,
+                                  struct snapshot_store **ret, struct error *err);
+struct snapshot_store *snapshot_store_close(struct snapshot_store *s); /* always NULL */
 
 /* ---- write ---- */
 struct snapshot_writer;
@@ -83,7 +90,17 @@ struct snapshot *snapshot_close(struct snapshot *snap); /* always NULL */
 const struct snapshot_info *snapshot_get_info(const struct snapshot *snap);
 const char *snapshot_dir(const struct snapshot *snap);
 const char *snapshot_base_memory(const struct snapshot *snap); /* the template's memory file */
-/* All pages of the chain over the base, newest first wins, verified as they are read. */
+/*
+ * 0, or ERR_SNAPSHOT_INVALID and which of backend, its version, accelerator or CPU model is not
+ * that of `host`; other fields of `host` are not looked at.
+ */
+int snapshot_fits(const struct snapshot *snap, const struct origin *host, struct error *err);
+/* Its disk as a new sparse file, whether it is compressed or not. Blocks. */
+int snapshot_copy_disk(const struct snapshot *snap, const char *to, struct error *err);
+/*
+ * All pages of the chain over the base, newest first wins, verified as they are read. The snapshot
+ * stays open while the source is used; each source is walked on its own.
+ */
 int snapshot_pages(struct snapshot *snap, struct page_source **ret, struct error *err);
 
 /* ---- keep ---- */
@@ -109,3 +126,12 @@ int snapshot_collect(struct snapshot_store *s, uint64_t *ret_bytes, struct error
 /* A template on which a snapshot lies must stay. */
 bool snapshot_template_in_use(struct snapshot_store *s, const char *template_id);
 uint64_t snapshot_store_bytes(struct snapshot_store *s);
+/*
+ * A quota for all files of the store, 0 for none. A seal that would pass it first evicts, oldest
+ * first, what `may` allows, nobody has open and nothing lies over; else it fails with
+ * ERR_QUOTA_EXCEEDED and leaves nothing. `may` is called with the store locked: it must not call
+ * the store. NULL: nothing may be evicted.
+ */
+typedef bool (*snapshot_may_evict_fn)(const struct snapshot_info *info, void *userdata);
+void snapshot_store_set_quota(struct snapshot_store *s, uint64_t max_bytes,
+                              snapshot_may_evict_fn may, void *userdata);

@@ -1,0 +1,193 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/strv.h"
+#include "store/step.h"
+#include "store/store-internal.h"
+
+/*
+ * A snapshot that was removed while something lay over it or had it open stays as a directory with
+ * a mark in it, which outlives a crash. It goes when the last of them goes, and takes its own
+ * parents along where they were waiting for it.
+ */
+static int delete_files(struct snapshot_store *s, const char *id)
+{
+    _cleanup_free_ char *from = store_dir(s, "", id);
+    _cleanup_free_ char *to = store_dir(s, STORE_GONE_PREFIX, id);
+    int r;
+
+    if (!from || !to)
+        return -ENOMEM;
+    r = store_step("rename to remove");
+    if (r < 0)
+        return r;
+    if (rename(from, to) < 0)
+        return -errno;
+    /* It is gone from here on; what stays of its files goes at the next open. */
+    if (store_step("remove") >= 0)
+        (void)dir_remove(to, NULL);
+    return 0;
+}
+
+static bool is_garbage(struct snapshot_store *s, const struct entry *e)
+{
+    return e->removed && e->pins == 0 && store_children(s, e->id) == 0;
+}
+
+uint64_t store_sweep(struct snapshot_store *s)
+{
+    uint64_t freed = 0;
+    bool again = !s->read_only;
+
+    while (again) {
+        again = false;
+        for (size_t i = 0; i < s->n_entries; i++) {
+            struct entry *e = s->entries[i];
+            int r;
+
+            if (!is_garbage(s, e))
+                continue;
+            r = delete_files(s, e->id);
+            if (r < 0 && r != -ENOENT) {
+                log_warning("Remove snapshot '%s': %s, ignoring", e->id, errno_text(-r));
+                continue;
+            }
+            freed += e->info.stored_bytes;
+            store_forget(s, e);
+            again = true;
+            break;
+        }
+    }
+    return freed;
+}
+
+static int mark_removed(struct snapshot_store *s, const char *id)
+{
+    _cleanup_free_ char *dir = store_dir(s, "", id);
+    _cleanup_free_ char *path = dir ? string_printf("%s/" STORE_REMOVED, dir) : NULL;
+    _cleanup_close_ int fd = -EBADF;
+    int r;
+
+    if (!path)
+        return -ENOMEM;
+    r = store_step("mark removed");
+    if (r < 0)
+        return r;
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    r = store_step("sync mark");
+    return r < 0 ? r : store_sync_dir(dir);
+}
+
+int snapshot_remove(struct snapshot_store *s, const char *id, struct error *err)
+{
+    struct entry *e;
+    int r = 0;
+
+    (void)pthread_mutex_lock(&s->lock);
+    e = store_find(s, id);
+    if (!e || e->removed) {
+        r = error_set_code(err, ERR_SNAPSHOT_NOT_FOUND, "no snapshot '%s'", id);
+    } else if (e->pins > 0 || store_children(s, id) > 0) {
+        r = mark_removed(s, id);
+        if (r < 0)
+            (void)error_set(err, -r, "remove snapshot '%s': %s", id, errno_text(-r));
+        else
+            e->removed = true;
+    } else {
+        e->removed = true;
+        (void)store_sweep(s);
+        e = store_find(s, id);
+        if (e) {
+            e->removed = false;
+            r = error_set(err, EIO, "remove snapshot '%s': its directory stays", id);
+        }
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+int snapshot_collect(struct snapshot_store *s, uint64_t *ret_bytes, struct error *err)
+{
+    uint64_t freed;
+
+    (void)err;
+    (void)pthread_mutex_lock(&s->lock);
+    freed = store_sweep(s);
+    (void)pthread_mutex_unlock(&s->lock);
+    if (ret_bytes)
+        *ret_bytes = freed;
+    return 0;
+}
+
+/* ---- quota ---- */
+
+void snapshot_store_set_quota(struct snapshot_store *s, uint64_t max_bytes,
+                              snapshot_may_evict_fn may, void *userdata)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->quota_bytes = max_bytes;
+    s->may_evict = may;
+    s->may_evict_data = userdata;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static struct entry *oldest_evictable(struct snapshot_store *s)
+{
+    struct entry *oldest = NULL;
+
+    for (size_t i = 0; i < s->n_entries; i++) {
+        struct entry *e = s->entries[i];
+
+        if (e->removed || e->broken || e->pins > 0 || store_children(s, e->id) > 0)
+            continue;
+        if (oldest && oldest->info.created_wall_usec <= e->info.created_wall_usec)
+            continue;
+        if (s->may_evict && s->may_evict(&e->info, s->may_evict_data))
+            oldest = e;
+    }
+    return oldest;
+}
+
+int store_reserve(struct snapshot_store *s, uint64_t bytes, struct error *err)
+{
+    int r = 0;
+
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->quota_bytes > 0) {
+        char id[MANIFEST_ID_SIZE];
+        uint64_t used = 0;
+        struct entry *victim;
+
+        for (size_t i = 0; i < s->n_entries; i++)
+            used += s->entries[i]->info.stored_bytes;
+        if (bytes <= s->quota_bytes && used <= s->quota_bytes - bytes)
+            break;
+        victim = oldest_evictable(s);
+        if (!victim || bytes > s->quota_bytes) {
+            r = error_set_code(err, ERR_QUOTA_EXCEEDED,
+                               "snapshots have %llu bytes, %llu more would pass the quota of %llu",
+                               (unsigned long long)used, (unsigned long long)bytes,
+                               (unsigned long long)s->quota_bytes);
+            break;
+        }
+        memcpy(id, victim->id, sizeof(id));
+        victim->removed = true;
+        (void)store_sweep(s);
+        victim = store_find(s, id);
+        if (victim) {
+            victim->removed = false;
+            r = error_set(err, EIO, "no snapshot could be removed to make room");
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return r;
+}
