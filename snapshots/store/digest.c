@@ -23,7 +23,7 @@ void digest_text(const void *data, size_t size, char ret[DIGEST_TEXT_SIZE])
     hex_encode(digest, sizeof(digest), ret);
 }
 
-int digest_file(int fd, char ret[DIGEST_TEXT_SIZE])
+int digest_fd(int fd, char ret[DIGEST_TEXT_SIZE])
 {
     crypto_generichash_state state;
     uint8_t digest[DIGEST_BYTES];
