@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
-#include "store/digest.h"
+#include "store/blake.h"
 
 #define MANIFEST_BYTES_MAX (64u * 1024u)
 
@@ -206,7 +206,7 @@ static int file_measure(const char *dir, const char *name, uint64_t *ret_size, c
     if (sync && fsync(fd) < 0)
         return error_set(err, errno, "snapshot file '%s': fsync: %s", path, errno_text(errno));
     if (digest) {
-        r = digest_fd(fd, digest);
+        r = blake_fd(fd, digest);
         if (r < 0)
             return error_set(err, -r, "snapshot file '%s': %s", path, errno_text(-r));
     }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "store/digest.h"
+#include "store/blake.h"
 
 /*
  * What a stored file holds, in a file of its own beside it (`memory.map`, `disk.map`): runs of data

@@ -115,7 +115,7 @@ static int check_state(const struct layer *l, struct error *err)
                               "'%s' is %s: it has %llu bytes, its manifest says %llu", path,
                               (uint64_t)st.st_size < file->size_bytes ? "truncated" : "too long",
                               (unsigned long long)st.st_size, (unsigned long long)file->size_bytes);
-    r = digest_fd(fd, digest);
+    r = blake_fd(fd, digest);
     if (r < 0)
         return error_set(err, -r, "read '%s': %s", path, errno_text(-r));
     if (strcmp(digest, file->digest) != 0)

@@ -103,7 +103,7 @@ int snapshot_manifest_print(struct snapshot_manifest *m, char **ret, size_t *ret
     if (strlen(body) + BODY_OFFSET + sizeof(TAIL) > SNAPSHOT_MANIFEST_MAX)
         return error_set(err, E2BIG, "snapshot manifest: larger than %u bytes",
                          SNAPSHOT_MANIFEST_MAX);
-    digest_text(body, strlen(body), digest);
+    blake_text(body, strlen(body), digest);
     text = string_printf(HEAD "%s" MIDDLE "%s" TAIL, digest, body);
     if (!text)
         return error_set(err, ENOMEM, "snapshot manifest: out of memory");
@@ -247,7 +247,7 @@ int snapshot_manifest_parse(const char *text, size_t size, struct snapshot_manif
         memcmp(body - (sizeof(MIDDLE) - 1), MIDDLE, sizeof(MIDDLE) - 1) != 0 ||
         memcmp(body + body_size, TAIL, sizeof(TAIL) - 1) != 0)
         return bad(err, "not the manifest of a snapshot, or truncated");
-    digest_text(body, body_size, digest);
+    blake_text(body, body_size, digest);
     if (memcmp(text + sizeof(HEAD) - 1, digest, DIGEST_TEXT_SIZE - 1) != 0)
         return bad(err, "it does not have its own digest");
     json = json_loadb(body, body_size, JSON_REJECT_DUPLICATES, &why);

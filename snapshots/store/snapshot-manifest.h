@@ -1,6 +1,6 @@
 #pragma once
 
-#include "store/digest.h"
+#include "store/blake.h"
 #include "store/snapshot.h"
 
 /*

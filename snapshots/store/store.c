@@ -162,7 +162,7 @@ int store_write_map(const char *dir, const char *name, const struct map *map,
         return r;
     (void)snprintf(ret->name, sizeof(ret->name), "%s", name);
     ret->size_bytes = size;
-    digest_text(data, size, ret->digest);
+    blake_text(data, size, ret->digest);
     return 0;
 }
 

@@ -63,7 +63,7 @@ static int read_map(const char *dir, const struct manifest_file *file, struct ma
     n = fd_read_full(fd, data, file->size_bytes);
     if (n < 0)
         return error_set(err, (int)-n, "read '%s': %s", path, errno_text((int)-n));
-    digest_text(data, (size_t)n, digest);
+    blake_text(data, (size_t)n, digest);
     if (strcmp(digest, file->digest) != 0)
         return error_set_code(err, ERR_SNAPSHOT_INVALID,
                               "'%s' does not have the digest of its manifest", path);

@@ -77,7 +77,7 @@ static int check_memory(const char *path, const struct manifest_file *file, bool
     /* A template from before memory was digested: its size is all there is to check. */
     if (!digest || !file->digest[0] || is_verified(&st, file->digest))
         return 0;
-    r = digest_fd(fd, found);
+    r = blake_fd(fd, found);
     if (r >= 0 && fstat(fd, &after) < 0)
         r = -errno;
     if (r < 0)
@@ -126,7 +126,7 @@ int template_base_open(const char *templates, const char *id, bool digest,
         error_wrap(err, "its template");
         return r;
     }
-    digest_text(text, size, base.seal);
+    blake_text(text, size, base.seal);
     base.memory_bytes = memory->size_bytes;
     *ret = base;
     base.memory = NULL;

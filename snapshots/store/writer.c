@@ -166,7 +166,7 @@ static int seal_state(const char *dir, struct manifest_file *ret, struct error *
 
     if (r < 0)
         return r;
-    r = digest_fd(fd, ret->digest);
+    r = blake_fd(fd, ret->digest);
     if (r < 0)
         return error_set(err, -r, "read '%s': %s", path, errno_text(-r));
     (void)snprintf(ret->name, sizeof(ret->name), "%s", SNAPSHOT_STATE);

@@ -1,4 +1,4 @@
-#include "store/digest.h"
+#include "store/blake.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -10,20 +10,20 @@
 
 #define BLOCK_BYTES (256u * 1024u)
 
-void digest_bytes(const void *data, size_t size, uint8_t ret[DIGEST_BYTES])
+void blake_bytes(const void *data, size_t size, uint8_t ret[DIGEST_BYTES])
 {
     (void)crypto_generichash(ret, DIGEST_BYTES, data, size, NULL, 0);
 }
 
-void digest_text(const void *data, size_t size, char ret[DIGEST_TEXT_SIZE])
+void blake_text(const void *data, size_t size, char ret[DIGEST_TEXT_SIZE])
 {
     uint8_t digest[DIGEST_BYTES];
 
-    digest_bytes(data, size, digest);
+    blake_bytes(data, size, digest);
     hex_encode(digest, sizeof(digest), ret);
 }
 
-int digest_fd(int fd, char ret[DIGEST_TEXT_SIZE])
+int blake_fd(int fd, char ret[DIGEST_TEXT_SIZE])
 {
     crypto_generichash_state state;
     uint8_t digest[DIGEST_BYTES];
