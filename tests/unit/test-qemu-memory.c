@@ -422,32 +422,7 @@ TEST(refuses_pages_that_do_not_fit)
     ASSERT_ERR(install(&m, back, 0, &err), EINVAL);
 }
 
-/* ---- what a command line and a state tell ---- */
-
-TEST(reads_where_memory_is_from_the_command_line)
-{
-    static const char file[] = "-object\0memory-backend-file,id=hearth.ram,size=256M,share=off,"
-                               "mem-path=/a,,b/memory";
-    static const char shared[] = "x\0memory-backend-file,id=hearth.ram,size=1M,share=on,mem-path=m";
-    static const char plain[] = "memory-backend-ram,id=hearth.ram,size=64M,share=off";
-    static const char other[] = "memory-backend-ram,id=pc.ram,size=64M,share=off\0-S";
-    static const char empty[] = "memory-backend-ram,id=hearth.ram,size=0M,share=off";
-    struct ram ram = {0};
-
-    ASSERT_OK(process_ram_parse(file, sizeof(file), &ram));
-    ASSERT_EQ(ram.size, 256u << 20);
-    ASSERT_STREQ(ram.path, "/a,b/memory");
-    ASSERT_FALSE(ram.shared);
-    ram_done(&ram);
-    ASSERT_OK(process_ram_parse(shared, sizeof(shared), &ram));
-    ASSERT_TRUE(ram.shared);
-    ram_done(&ram);
-    ASSERT_OK(process_ram_parse(plain, sizeof(plain), &ram));
-    ASSERT_EQ(ram.size, 64u << 20);
-    ASSERT_TRUE(!ram.path && !ram.shared);
-    ASSERT_ERR(process_ram_parse(other, sizeof(other), &ram), ENOENT);
-    ASSERT_ERR(process_ram_parse(empty, sizeof(empty), &ram), ENOENT);
-}
+/* ---- what a state tells ---- */
 
 TEST(tells_a_state_with_configuration_from_one_without)
 {

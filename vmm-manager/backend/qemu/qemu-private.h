@@ -14,6 +14,8 @@
 struct job;
 struct vm;
 
+#define HELD_MAX 16
+
 struct backend_qemu {
     struct backend base;
     struct loop *loop;       /* ref */
@@ -42,8 +44,10 @@ struct vm {
     struct job *queued;       /* owned; waits for that one, which is answered already */
     struct kill_wait *kills;  /* owned list */
     struct source *kill_late; /* owned; timer: the process does not die */
-    bool died;                /* it ended by itself */
-    char reason[256];         /* why; may be known before the process is gone */
+    int held[HELD_MAX];       /* owned; its sockets while it dies: see vm_kill() */
+    size_t n_held;
+    bool died;        /* it ended by itself */
+    char reason[256]; /* why; may be known before the process is gone */
     struct vm *next;
 };
 

@@ -1,9 +1,11 @@
 #include "backend/qemu/qemu-process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include "backend/qemu/qemu-xml.h"
@@ -67,6 +69,33 @@ bool process_is_dead_qemu(pid_t pid)
         return false;
     return sscanf(end + 1, " %c %d %*d %d", &state, &parent, &session) == 3 && state == 'Z' &&
            parent == getpid() && session != getsid(0);
+}
+
+size_t process_hold_sockets(int pidfd, pid_t pid, int *ret_fds, size_t max)
+{
+    char path[64], target[64];
+    struct dirent *e;
+    size_t n = 0;
+    DIR *dir;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    dir = opendir(path);
+    while (dir && n < max && (e = readdir(dir)) != NULL) {
+        ssize_t size = readlinkat(dirfd(dir), e->d_name, target, sizeof(target) - 1);
+        uint64_t fd;
+
+        if (size <= 0 || parse_u64(e->d_name, 0, INT32_MAX, &fd) < 0)
+            continue;
+        target[size] = '\0';
+        if (!string_starts_with(target, "socket:"))
+            continue;
+        ret_fds[n] = pidfd_getfd(pidfd, (int)fd, 0);
+        if (ret_fds[n] >= 0)
+            n++;
+    }
+    if (dir)
+        (void)closedir(dir);
+    return n;
 }
 
 void ram_done(struct ram *ram)

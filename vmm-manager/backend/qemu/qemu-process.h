@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* What /proc tells about a QEMU. Nothing here waits, and only process_ram() allocates memory. */
+/* What /proc tells about a QEMU. Nothing here waits. What the reaper calls allocates no memory. */
 
 /* Is this process QEMU with our `-name guest=ID,…`? */
 bool process_is_vm(pid_t pid, const char *id);
@@ -16,6 +16,12 @@ bool process_is_vm(pid_t pid, const char *id);
  * made, and waits for, itself.
  */
 bool process_is_dead_qemu(pid_t pid);
+
+/*
+ * Duplicates of its sockets, so that nobody sees them end before the caller closes these; returns
+ * how many. Best effort: none when not permitted.
+ */
+size_t process_hold_sockets(int pidfd, pid_t pid, int *ret_fds, size_t max);
 
 /* The guest's RAM as QEMU was told to make it. */
 struct ram {

@@ -19,6 +19,7 @@
 #include "base/fd.h"
 
 #define UNDO_MSEC 5000
+#define FORGET_MSEC 1 /* between two looks whether libvirt has forgotten a VM */
 
 void verb_domain_cleanup(virDomainPtr *dom)
 {
@@ -83,20 +84,25 @@ static void undo_start(struct driver *d, const char *id, virDomainPtr dom)
 }
 
 /*
- * libvirt may still be busy forgetting a VM of the same name that was killed a moment ago;
- * destroying it waits for that.
+ * libvirt may still be busy forgetting a VM of the same name that was killed a moment ago.
+ * Destroying it waits for most of that; the last step is announced to nobody.
  */
-static int make_room(struct driver *d, virConnectPtr conn, const char *id, struct error *err)
+static int make_room(struct driver *d, virConnectPtr conn, const struct verb_request *q,
+                     struct error *err)
 {
-    _cleanup_close_ int fd = root_open_vm(driver_root(d), id, NULL);
-    _cleanup_domain_ virDomainPtr old = NULL;
+    _cleanup_close_ int fd = root_open_vm(driver_root(d), q->id, NULL);
 
     if (fd >= 0)
-        return error_set(err, EEXIST, "'%s' runs already", id);
-    old = virDomainLookupByName(conn, id);
-    if (old)
-        (void)virDomainDestroy(old);
-    return 0;
+        return error_set(err, EEXIST, "'%s' runs already", q->id);
+    for (;;) {
+        _cleanup_domain_ virDomainPtr old = virDomainLookupByName(conn, q->id);
+        int r = verb_check(q, err);
+
+        if (!old || r < 0)
+            return r;
+        if (virDomainDestroy(old) < 0)
+            (void)poll(NULL, 0, FORGET_MSEC);
+    }
 }
 
 static int create_domain(struct driver *d, const struct verb_request *q, struct backend_vm *vm,
@@ -137,10 +143,7 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
     r = xml_build(&domain, &xml, err);
     if (r < 0)
         return r;
-    r = make_room(d, conn, q->id, err);
-    if (r < 0)
-        return r;
-    r = verb_check(q, err);
+    r = make_room(d, conn, q, err);
     if (r < 0)
         return r;
     (void)unlink(vm->log_path);

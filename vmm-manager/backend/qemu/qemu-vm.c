@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "backend/qemu/qemu-private.h"
+#include "backend/qemu/qemu-process.h"
 #include "backend/qemu/qemu-root.h"
 #include "backend/serial-log.h"
 #include "base/clock.h"
@@ -82,6 +83,8 @@ static void forget_process(struct vm *vm)
 {
     vm->child = source_free(vm->child);
     vm->pidfd = fd_close(vm->pidfd);
+    while (vm->n_held > 0)
+        (void)fd_close(vm->held[--vm->n_held]);
 }
 
 void vm_free(struct vm *vm)
@@ -207,6 +210,13 @@ int vm_kill(struct vm *vm, backend_done_fn done, void *userdata)
     if (vm->job)
         job_cancel(vm->job);
     if (vm->pidfd >= 0) {
+        /*
+         * libvirt looks after a QEMU whose monitor ended, and when it finds the process still there
+         * it waits 200 ms, in which no VM of this name can start. So it hears of the end only when
+         * the process is gone.
+         */
+        if (vm->n_held == 0)
+            vm->n_held = process_hold_sockets(vm->pidfd, vm->vm.pid, vm->held, HELD_MAX);
         (void)pidfd_send_signal(vm->pidfd, SIGKILL, NULL, 0);
     } else if (vm->job) {
         /* Being started: its process may be there already, and libvirt stuck with it. */
