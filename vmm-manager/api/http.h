@@ -52,6 +52,8 @@ struct http_api {
 /* What happened to a request, when it is over. Strings are weak. */
 struct http_seen {
     const char *api, *method, *pattern; /* "-" when it matched none */
+    const char *target;                 /* as the client wrote it, with its query */
+    const char *peer;                   /* address of the client, "unix" */
     const struct principal *principal;
     unsigned status; /* 0: none was sent */
     uint64_t started_usec, duration_usec;

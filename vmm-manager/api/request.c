@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -360,10 +362,32 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *conn, const cha
     return request_advance(req, first);
 }
 
-static void request_tell(const struct request *req, enum request_end why)
+static void peer_text(struct request *req, char *text, size_t size)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *address = info ? info->client_addr : NULL;
+
+    (void)snprintf(text, size, "unix");
+    if (address && address->sa_family == AF_INET)
+        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr,
+                        text, (socklen_t)size);
+    else if (address && address->sa_family == AF_INET6)
+        (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr,
+                        text, (socklen_t)size);
+}
+
+static void request_tell(struct request *req, enum request_end why)
 {
     const struct http_server *server = req->server;
+    char peer[INET6_ADDRSTRLEN];
+
+    if (!server->seen || !req->method[0])
+        return;
+    peer_text(req, peer, sizeof(peer));
     const struct http_seen seen = {
+        .target = request_target(req),
+        .peer = peer,
         .api = req->api ? req->api->name : "-",
         .method = req->method,
         .pattern = req->route ? req->route->pattern : "-",
@@ -378,8 +402,7 @@ static void request_tell(const struct request *req, enum request_end why)
         .upgraded = req->upgraded != NULL,
     };
 
-    if (server->seen && req->method[0])
-        server->seen(&seen, server->userdata);
+    server->seen(&seen, server->userdata);
 }
 
 void request_completed(void *cls, struct MHD_Connection *conn, void **req_cls,

@@ -73,6 +73,7 @@ struct loop {
     struct source *wake; /* owned */
     pthread_mutex_t post_lock;
     struct post *first_post, **last_post;
+    uint64_t slow_callbacks; /* over SLOW_CALLBACK_USEC */
 };
 
 /* ---- timer heap ---- */
@@ -380,6 +381,11 @@ static struct source *wake_new(struct loop *loop)
     return s;
 }
 
+uint64_t loop_slow_callbacks(const struct loop *loop)
+{
+    return loop->slow_callbacks;
+}
+
 int loop_new(struct loop **ret)
 {
     struct loop *loop = calloc(1, sizeof(*loop));
@@ -468,8 +474,10 @@ static void dispatch(struct source *s, uint32_t epoll_events, uint64_t now_usec)
     }
     /* The source may be dead by now, but its memory is still there. */
     took = clock_now_usec() - started;
-    if (took > SLOW_CALLBACK_USEC)
+    if (took > SLOW_CALLBACK_USEC) {
+        s->loop->slow_callbacks++;
         log_debug("callback of '%s' took %u ms", name, (unsigned)(took / USEC_PER_MSEC));
+    }
     if (r < 0) {
         log_error_errno(r, "event source '%s' failed, disabling it", name);
         if (!s->dead)

@@ -33,6 +33,9 @@ void loop_quit(struct loop *loop, int code);
 /* One iteration, waiting at most timeout_usec (USEC_INFINITY: for ever). For tests and tools. */
 int loop_run_once(struct loop *loop, uint64_t timeout_usec);
 
+/* Callbacks that ran over 10 ms so far. */
+uint64_t loop_slow_callbacks(const struct loop *loop);
+
 /* The descriptor stays the caller's: free the source before closing it. */
 int loop_add_io(struct loop *loop, const char *name, int fd, uint32_t epoll_events, loop_io_fn fn,
                 void *userdata, struct source **ret);

@@ -93,6 +93,7 @@ static int serve(struct daemon *d, struct error *err)
         .tls_cert_path = d->options.tls_cert,
         .tls_key_path = d->options.tls_key,
         .address_path = address_path,
+        .access_log = d->options.access_log,
         .apis = apis,
     };
     int r = api_native_new(d->core, d->loop, &d->native, err);

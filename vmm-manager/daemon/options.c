@@ -36,6 +36,8 @@ static const struct option {
      "certificate chain of the port, PEM (HEARTH_TLS_CERT, without: no TLS)"},
     {"tls-key", OPTION_PATH, offsetof(struct daemon_options, tls_key), 0, "FILE",
      "its key, PEM (HEARTH_TLS_KEY)"},
+    {"access-log", OPTION_TEXT, offsetof(struct daemon_options, access_log), 0, "FILE",
+     "append a JSON line for each request, `-` for stderr (HEARTH_ACCESS_LOG, none)"},
     {"max-sandboxes", OPTION_NUMBER, offsetof(struct daemon_options, max_sandboxes), 4096, "N",
      "how many sandboxes this host may hold (256)"},
     {"boot-timeout", OPTION_DURATION, offsetof(struct daemon_options, boot_timeout_usec), 0, "TIME",
@@ -118,9 +120,8 @@ static const struct option *find_option(const char *name, size_t length)
 static const struct {
     const char *name, *option;
 } variables[] = {
-    {"HEARTH_BOOT_TIMEOUT", "boot-timeout"},
-    {"HEARTH_LISTEN", "listen"},
-    {"HEARTH_TLS_CERT", "tls-cert"},
+    {"HEARTH_ACCESS_LOG", "access-log"}, {"HEARTH_BOOT_TIMEOUT", "boot-timeout"},
+    {"HEARTH_LISTEN", "listen"},         {"HEARTH_TLS_CERT", "tls-cert"},
     {"HEARTH_TLS_KEY", "tls-key"},
 };
 

@@ -7,8 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/front/access-log.h"
 #include "api/front/access.h"
-#include "api/front/listen.h"
+#include "api/front/front-private.h"
+#include "api/front/metrics.h"
+#include "api/front/ops.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -20,21 +23,53 @@
 #define PEM_MAX (256u * 1024u)
 #define DRAIN_LOOK_USEC (10 * USEC_PER_MSEC)
 
-struct api_front {
-    struct core *core;  /* weak */
-    struct loop *loop;  /* weak */
-    char *socket_path;  /* owned */
-    char *address_path; /* owned, may be NULL */
-    struct unix_listener own;
-    int tcp_fd;                     /* owned */
-    struct http_server *host, *tcp; /* owned */
-    char *cert, *key;               /* owned: PEM */
-    char url[TCP_ADDRESS_SIZE + 16];
-    struct source *drain; /* owned */
-    uint64_t drain_until_usec;
-    void (*drained)(void *userdata);
-    void *drained_userdata;
-};
+/* ---- what both have ---- */
+
+static void on_seen(const struct http_seen *seen, void *userdata)
+{
+    struct api_front *front = userdata;
+
+    metrics_seen(front->metrics, seen);
+    if (front->access_log)
+        access_log_write(front->access_log, seen);
+}
+
+static int authorize_host(struct request *req, void *userdata, struct error *err)
+{
+    struct api_front *front = userdata;
+
+    return access_authorize_host(req, front->core, err);
+}
+
+static int authorize_key(struct request *req, void *userdata, struct error *err)
+{
+    struct api_front *front = userdata;
+
+    return access_authorize_key(req, front->core, err);
+}
+
+/* The APIs that were given, and what the front serves itself. */
+static int front_http(struct api_front *front, const struct api_front_options *options,
+                      struct http_api apis[static HTTP_APIS_MAX], struct http_options *ret,
+                      struct error *err)
+{
+    if (options->n_apis >= HTTP_APIS_MAX)
+        return error_set(err, E2BIG, "api: at most %u APIs", HTTP_APIS_MAX - 1);
+    memcpy(apis, options->apis, options->n_apis * sizeof(*apis));
+    apis[options->n_apis] = (struct http_api){
+        .name = "ops",
+        .routes = ops_routes,
+        .n_routes = ops_routes_count,
+        .context = front,
+    };
+    *ret = (struct http_options){
+        .apis = apis,
+        .n_apis = options->n_apis + 1,
+        .seen = on_seen,
+        .userdata = front,
+    };
+    return 0;
+}
 
 /* ---- the port ---- */
 
@@ -77,15 +112,8 @@ static int front_tcp(struct api_front *front, const struct api_front_options *op
                      struct error *err)
 {
     char address[TCP_ADDRESS_SIZE];
-    struct http_options http = {
-        .apis = options->apis,
-        .n_apis = options->n_apis,
-        .idle_sec = TCP_IDLE_SEC,
-        .connections = TCP_CONNECTIONS_MAX,
-        .authorize = access_authorize_key,
-        .userdata = options->core,
-        .cors = true,
-    };
+    struct http_api apis[HTTP_APIS_MAX];
+    struct http_options http;
     int r;
 
     if (options->listen && strcmp(options->listen, "off") == 0) {
@@ -100,6 +128,13 @@ static int front_tcp(struct api_front *front, const struct api_front_options *op
         return r;
     if (!front->cert && !tcp_address_is_local(address))
         log_warning("Listening on '%s' without TLS: keys travel in the clear", address);
+    r = front_http(front, options, apis, &http, err);
+    if (r < 0)
+        return r;
+    http.idle_sec = TCP_IDLE_SEC;
+    http.connections = TCP_CONNECTIONS_MAX;
+    http.authorize = authorize_key;
+    http.cors = true;
     http.listen_fd = front->tcp_fd;
     http.tls_cert = front->cert;
     http.tls_key = front->key;
@@ -122,16 +157,15 @@ static int front_tcp(struct api_front *front, const struct api_front_options *op
 static int front_host(struct api_front *front, const struct api_front_options *options,
                       struct error *err)
 {
-    struct http_options http = {
-        .apis = options->apis,
-        .n_apis = options->n_apis,
-        .authorize = access_authorize_host,
-        .userdata = options->core,
-    };
-    int r = unix_listen(front->socket_path, &front->own, err);
+    struct http_api apis[HTTP_APIS_MAX];
+    struct http_options http;
+    int r = front_http(front, options, apis, &http, err);
 
+    if (r >= 0)
+        r = unix_listen(front->socket_path, &front->own, err);
     if (r < 0)
         return r;
+    http.authorize = authorize_host;
     http.listen_fd = front->own.fd;
     return http_server_new(options->loop, &http, &front->host, err);
 }
@@ -150,8 +184,12 @@ int api_front_new(const struct api_front_options *options, struct api_front **re
     r = string_set(&front->socket_path, options->socket_path);
     if (r >= 0)
         r = string_set(&front->address_path, options->address_path);
+    if (r >= 0)
+        r = metrics_new(&front->metrics);
     if (r < 0)
         (void)error_set(err, ENOMEM, "api: out of memory");
+    if (r >= 0 && options->access_log)
+        r = access_log_open(options->access_log, &front->access_log, err);
     /* The port first: its trouble is found before anybody is let in. */
     if (r >= 0)
         r = front_tcp(front, options, err);
@@ -178,6 +216,8 @@ struct api_front *api_front_free(struct api_front *front)
     front->tcp_fd = fd_close(front->tcp_fd);
     if (front->key)
         sodium_memzero(front->key, strlen(front->key));
+    front->metrics = metrics_free(front->metrics);
+    front->access_log = access_log_close(front->access_log);
     free(front->cert);
     free(front->key);
     free(front->address_path);

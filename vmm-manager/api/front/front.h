@@ -23,8 +23,9 @@ struct api_front_options {
      */
     const char *listen;
     const char *tls_cert_path, *tls_key_path; /* PEM files; NULL: no TLS */
-    const char *address_path; /* the port's URL is written to this file; may be NULL */
-    const struct http_api *apis;
+    const char *address_path;    /* the port's URL is written to this file; may be NULL */
+    const char *access_log;      /* file to append to, "-" for stderr; NULL: none */
+    const struct http_api *apis; /* copied; at most HTTP_APIS_MAX - 1 */
     size_t n_apis;
 };
 
