@@ -27,6 +27,7 @@
 
 struct template;
 struct creation;
+struct snapshot_store;
 
 struct backend_slot {
     struct backend *backend;    /* owned */
@@ -36,17 +37,18 @@ struct backend_slot {
 };
 
 struct core {
-    struct loop *loop;          /* ref */
-    struct workers *vm_workers; /* owned: calls of backends */
-    struct workers *io_workers; /* owned: files, mkfs, probes */
-    struct uring *uring;        /* owned; NULL where the kernel has no io_uring */
-    struct store *store;        /* owned */
-    struct keys *keys;          /* owned: see keys.h */
-    int lock_fd;                /* owned: who owns the state directory */
-    char *state_dir;            /* owned */
-    char *sandboxes_dir;        /* owned */
-    char *templates_dir;        /* owned */
-    char *init_path;            /* owned, may be NULL */
+    struct loop *loop;                /* ref */
+    struct workers *vm_workers;       /* owned: calls of backends */
+    struct workers *io_workers;       /* owned: files, mkfs, probes */
+    struct uring *uring;              /* owned; NULL where the kernel has no io_uring */
+    struct store *store;              /* owned */
+    struct snapshot_store *snapshots; /* owned; its calls block: see snapshots.h */
+    struct keys *keys;                /* owned: see keys.h */
+    int lock_fd;                      /* owned: who owns the state directory */
+    char *state_dir;                  /* owned */
+    char *sandboxes_dir;              /* owned */
+    char *templates_dir;              /* owned */
+    char *init_path;                  /* owned, may be NULL */
     uint32_t max_sandboxes;
     uint32_t min_free_mib;
     uint64_t answer_timeout_usec;

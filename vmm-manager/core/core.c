@@ -19,6 +19,7 @@
 #include "core/recover.h"
 #include "core/sandbox-private.h"
 #include "core/template.h"
+#include "store/snapshot.h"
 
 #define VM_WORKERS 8u
 #define IO_WORKERS 4u
@@ -55,14 +56,15 @@ static int take_lock(struct core *core, struct error *err)
 
 static int open_state(struct core *core, const char *state_dir, struct error *err)
 {
-    _cleanup_free_ char *db = NULL;
+    _cleanup_free_ char *db = NULL, *snapshots = NULL;
     int r;
 
     core->state_dir = string_printf("%s", state_dir);
     core->sandboxes_dir = string_printf("%s/sandboxes", state_dir);
     core->templates_dir = string_printf("%s/templates", state_dir);
     db = string_printf("%s/hearth.db", state_dir);
-    if (!core->state_dir || !core->sandboxes_dir || !core->templates_dir || !db)
+    snapshots = string_printf("%s/snapshots", state_dir);
+    if (!core->state_dir || !core->sandboxes_dir || !core->templates_dir || !db || !snapshots)
         return error_set(err, ENOMEM, "out of memory");
     r = dir_create(core->sandboxes_dir, 0700, err);
     if (r >= 0)
@@ -73,6 +75,8 @@ static int open_state(struct core *core, const char *state_dir, struct error *er
         r = store_open(db, &core->store, err);
     if (r >= 0)
         r = keys_new(core, &core->keys, err);
+    if (r >= 0)
+        r = snapshot_store_open(snapshots, core->templates_dir, &core->snapshots, err);
     return r;
 }
 
@@ -267,6 +271,7 @@ struct core *core_free(struct core *core)
     initramfs_cache_done(&core->initramfs);
     core->keys = keys_free(core->keys);
     core->store = store_close(core->store);
+    core->snapshots = snapshot_store_close(core->snapshots);
     core->lock_fd = fd_close(core->lock_fd);
     free(core->sandboxes);
     free(core->state_dir);

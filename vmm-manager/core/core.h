@@ -79,6 +79,33 @@ pid_t sandbox_pid(const struct sandbox *sb);
 const char *sandbox_log_path(const struct sandbox *sb);
 json_t *sandbox_to_json(const struct sandbox *sb);
 
+/* ---- sleep ---- */
+/*
+ * Somebody waits for a sandbox to be usable, or to be asleep. Freeing the wait (also inside its
+ * last call) ends it and changes nothing for the sandbox.
+ */
+struct sandbox_wait;
+struct sandbox_wait_callbacks {
+    /* May be NULL. percent -1: unknown. */
+    void (*on_progress)(const char *step, int percent, void *userdata);
+    /* Once, from the loop: it is, or err says why not. `sb` is NULL when it is gone. */
+    void (*on_done)(struct sandbox *sb, const struct error *err, void *userdata);
+};
+/*
+ * Whoever wants to use a sandbox calls this first. 1: it can be used now. 0: it sleeps, or is about
+ * to, or stands still for a snapshot: it is woken, and the wait tells when it can be used. Negative
+ * and err: it cannot be used (failed, stopped).
+ */
+int sandbox_touch(struct sandbox *sb, const struct sandbox_wait_callbacks *cb, void *userdata,
+                  struct sandbox_wait **ret, struct error *err);
+/*
+ * To sleep: memory and disk are kept as a snapshot, no process is left. 1: it sleeps already. A
+ * touch that comes before the end cancels it, and the wait fails with ERR_CANCELLED.
+ */
+int sandbox_hibernate(struct sandbox *sb, const struct sandbox_wait_callbacks *cb, void *userdata,
+                      struct sandbox_wait **ret, struct error *err);
+struct sandbox_wait *sandbox_wait_free(struct sandbox_wait *w); /* always NULL */
+
 /*
  * The console of a running sandbox, or NULL and err (not running, failed with its reason). Weak:
  * valid until the next return to the loop unless a watch is held.

@@ -4,14 +4,18 @@
 
 /* What happens to a sandbox. Flows and callbacks report events; only the table changes states. */
 enum sandbox_event {
-    EVENT_READY,     /* the guest answers and has its identity */
+    EVENT_READY,     /* the guest answers and has its identity; a pause was given up */
     EVENT_FAILED,    /* it cannot go on */
     EVENT_GUEST_OFF, /* the guest powered itself off */
     EVENT_REMOVE,    /* a client wants it gone */
     EVENT_EXPIRED,   /* its life time is over */
     EVENT_OVERDUE,   /* the state lasted longer than it may */
+    EVENT_PAUSE,     /* it shall sleep */
+    EVENT_PAUSED,    /* its snapshot is safe and no VM is left */
+    EVENT_RESUME,    /* it shall wake, or not fall asleep */
+    EVENT_ROLLBACK,  /* sb->snapshot is what it shall be, whatever it is now */
 };
-#define SANDBOX_EVENT_COUNT (EVENT_OVERDUE + 1)
+#define SANDBOX_EVENT_COUNT (EVENT_ROLLBACK + 1)
 
 const char *sandbox_event_name(enum sandbox_event event);
 

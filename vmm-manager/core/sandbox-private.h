@@ -8,7 +8,7 @@
 
 /*
  * One sandbox, for the files of the core. Its state changes only in lifecycle.c; the flows that get
- * it there are create.c, recover.c and teardown.c.
+ * it there are create.c, take.c, wake.c, recover.c and teardown.c.
  */
 #define SANDBOX_ID_LENGTH 16u
 
@@ -54,6 +54,22 @@ struct sandbox {
     bool vm_exists;            /* a VMM may be there: kill before forgetting */
     struct origin origin;
     char template_id[MANIFEST_ID_SIZE]; /* "" after a cold boot */
+    struct link_identity identity;      /* as the guest has it, through every sleep */
+
+    /* ---- snapshots; see take.c, wake.c, hibernate.c ---- */
+    bool held;                       /* frozen, or about to be, for a snapshot: nobody may use it */
+    char snapshot[MANIFEST_ID_SIZE]; /* what it resumes from, when asleep; "": none */
+    char restored_from[MANIFEST_ID_SIZE]; /* the snapshot its memory lies over; "": the template */
+    char checkpoint[MANIFEST_ID_SIZE];    /* the one its state follows; "": none */
+    uint64_t slept_wall_usec, woken_wall_usec; /* last time; 0: never */
+    struct take *take;                         /* owned, while a snapshot is being taken */
+    struct wake *wake;                         /* owned, while it is being restored */
+    struct sandbox_wait *waits;                /* weak list: each is owned by who made it */
+    struct source *waits_kick;                 /* owned */
+    bool pause_wanted;        /* as soon as the snapshot that is being taken is done */
+    struct error pause_error; /* why the last pause came to nothing */
+    uint64_t used_usec;       /* monotonic, when it was last in use */
+    struct source *idle;      /* owned */
 
     /* Calls under way that cannot be taken back; teardown waits until none is left. */
     unsigned pending;
@@ -94,6 +110,8 @@ int sandbox_from_row(struct core *core, const struct sandbox_row *row, struct sa
 /* The machine for a backend: strings are weak. `disk` is a scratch buffer of the caller. */
 void sandbox_vm_spec(const struct sandbox *sb, char disk[static 512], struct vm_spec *ret);
 void sandbox_identity(const struct sandbox *sb, struct link_identity *ret);
+/* Looks for the console again, until sb->reconnect_until_usec; a frozen guest is thawed. */
+int sandbox_reconnect(struct sandbox *sb);
 
 /* After the console is over: watches hear of it, sessions and link go. */
 void sandbox_drop_console(struct sandbox *sb, const struct error *reason);
@@ -104,7 +122,11 @@ void sandbox_console_broken(struct guest_link *link, const struct error *reason,
 void sandbox_notify_watches(struct sandbox *sb, const struct error *reason);
 
 /* timeouts.c */
+/* The end of its life time; of its sleep, when it is asleep. */
 int sandbox_arm_lifetime(struct sandbox *sb);
+void sandbox_arm_idle(struct sandbox *sb);
+/* Somebody uses it, or has just ended to. */
+void sandbox_used(struct sandbox *sb);
 void sandbox_arm_deadline(struct sandbox *sb, uint64_t timeout_usec);
 uint64_t sandbox_expires_wall_usec(const struct sandbox *sb); /* 0: never */
 
@@ -115,6 +137,23 @@ void sandbox_sessions_free(struct sandbox *sb);
 void sandbox_sessions_detach(struct sandbox *sb, const struct error *reason);
 int sandbox_sessions_load(struct sandbox *sb, struct error *err);
 void sandbox_sessions_adopt(struct sandbox *sb);
+/* Lists and stores one that is in the guest already; the record's line is copied. */
+int sandbox_session_put(struct sandbox *sb, const struct session_spec *spec,
+                        const struct session_record *record, uint64_t created_wall_usec,
+                        struct error *err);
+/* Here and in the store; shells are not touched. */
+void sandbox_sessions_forget(struct sandbox *sb);
+/* One of them runs a command, or starts. */
+bool sandbox_sessions_busy(const struct sandbox *sb);
+
+/* waits.c */
+/* Something changed: those who wait are looked at, from the loop. */
+void sandbox_waits_kick(struct sandbox *sb);
+void sandbox_waits_progress(struct sandbox *sb, const char *step, int percent);
+/* It is about to be freed. */
+void sandbox_waits_end(struct sandbox *sb, const struct error *reason);
+/* Somebody waits for it to be usable. */
+bool sandbox_waits_use(const struct sandbox *sb);
 
 /* teardown.c: kills, removes files and row, calls who waits, frees. Runs when nothing is pending.
  */

@@ -15,8 +15,10 @@ int sandbox_store(struct sandbox *sb, struct error *err)
     _cleanup_free_ char *spec = spec_json ? json_dumps(spec_json, JSON_COMPACT) : NULL;
     _cleanup_free_ char *origin = origin_json ? json_dumps(origin_json, JSON_COMPACT) : NULL;
     const struct timings *t = &sb->timings;
-    char timings[256];
+    char timings[256], identity[192];
 
+    (void)snprintf(identity, sizeof(identity), "%s %s %s", sb->identity.machine_id,
+                   sb->identity.boot_id, sb->identity.hostname);
     json_decref(spec_json);
     json_decref(origin_json);
     if (!spec || (sb->slot && !origin))
@@ -36,6 +38,13 @@ int sandbox_store(struct sandbox *sb, struct error *err)
         .timings = timings,
         .vm_exists = sb->vm_exists,
         .created_wall_usec = sb->created_wall_usec,
+        .identity = identity,
+        .held = sb->held,
+        .snapshot = sb->snapshot,
+        .restored_from = sb->restored_from,
+        .checkpoint = sb->checkpoint,
+        .slept_wall_usec = sb->slept_wall_usec,
+        .woken_wall_usec = sb->woken_wall_usec,
     };
     return store_sandbox_put(sb->core->store, &row, err);
 }
@@ -48,6 +57,15 @@ static void load_timings(const char *text, struct timings *ret)
     if (sscanf(text, TIMINGS_FORMAT, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &cold) != 8)
         return;
     *ret = (struct timings){v[0], v[1], v[2], v[3], v[4], v[5], v[6], cold != 0};
+}
+
+/* A row of old has none: then the new one of sandbox_new() stays. */
+static void load_identity(const char *text, struct link_identity *ret)
+{
+    struct link_identity have = {0};
+
+    if (sscanf(text, "%32s %36s %63s", have.machine_id, have.boot_id, have.hostname) == 3)
+        *ret = have;
 }
 
 static int load_spec(const char *text, struct sandbox_spec *ret, struct error *err)
@@ -93,6 +111,13 @@ int sandbox_from_row(struct core *core, const struct sandbox_row *row, struct sa
     sb->vm_exists = row->vm_exists;
     (void)snprintf(sb->template_id, sizeof(sb->template_id), "%s", row->template_id);
     load_timings(row->timings, &sb->timings);
+    load_identity(row->identity, &sb->identity);
+    sb->held = row->held;
+    (void)snprintf(sb->snapshot, sizeof(sb->snapshot), "%s", row->snapshot);
+    (void)snprintf(sb->restored_from, sizeof(sb->restored_from), "%s", row->restored_from);
+    (void)snprintf(sb->checkpoint, sizeof(sb->checkpoint), "%s", row->checkpoint);
+    sb->slept_wall_usec = row->slept_wall_usec;
+    sb->woken_wall_usec = row->woken_wall_usec;
     if (row->error_code[0])
         (void)error_set_code(&sb->failure, error_code_from_name(row->error_code), "%s",
                              row->error_text);

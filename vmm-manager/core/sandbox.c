@@ -9,7 +9,9 @@
 #include "core/lifecycle.h"
 #include "core/recover.h"
 #include "core/sandbox-private.h"
+#include "core/take.h"
 #include "core/timeouts.h"
+#include "core/wake.h"
 
 #define RECONNECT_QUIET_USEC (60 * USEC_PER_SEC) /* two breaks within this are one too many */
 #define RECONNECT_PAUSE_USEC (200 * USEC_PER_MSEC)
@@ -38,6 +40,7 @@ int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *
         (void)sandbox_free(sb);
         return error_set(err, -r, "sandbox: %s", errno_text(-r));
     }
+    link_identity_make(&sb->identity, sb->spec.name ? sb->spec.name : sb->id);
     *ret = sb;
     return 0;
 }
@@ -49,15 +52,25 @@ void sandbox_quiesce(struct sandbox *sb)
     sb->deadline = source_free(sb->deadline);
     sb->lifetime = source_free(sb->lifetime);
     sb->retry = source_free(sb->retry);
+    sb->idle = source_free(sb->idle);
+    sb->waits_kick = source_free(sb->waits_kick);
+    take_quiesce(sb->take);
+    wake_quiesce(sb->wake);
     creation_quiesce(sb);
 }
 
 struct sandbox *sandbox_free(struct sandbox *sb)
 {
+    struct error gone = {0};
+
     if (!sb)
         return NULL;
     sandbox_quiesce(sb);
     sb->creation = creation_free(sb->creation);
+    sb->take = take_free(sb->take);
+    sb->wake = wake_free(sb->wake);
+    (void)error_set_code(&gone, ERR_SANDBOX_NOT_FOUND, "sandbox '%s': removed", sb->id);
+    sandbox_waits_end(sb, &gone);
     while (sb->removals) {
         struct removal_waiter *waiter = sb->removals;
 
@@ -219,7 +232,7 @@ void sandbox_vm_spec(const struct sandbox *sb, char disk[static 512], struct vm_
 
 void sandbox_identity(const struct sandbox *sb, struct link_identity *ret)
 {
-    link_identity_make(ret, sb->spec.name ? sb->spec.name : sb->id);
+    *ret = sb->identity;
 }
 
 /* ---- the console ---- */
@@ -228,9 +241,12 @@ struct console *sandbox_console(struct sandbox *sb, struct error *err)
 {
     struct console *console = guest_link_console(sb->link);
 
-    if (sb->state == SANDBOX_RUNNING && console)
+    if (sb->state == SANDBOX_RUNNING && console && !sb->held)
         return console;
-    if (sb->state == SANDBOX_RUNNING)
+    if (sb->state == SANDBOX_RUNNING && sb->held)
+        (void)error_set_code(err, ERR_UNAVAILABLE, "sandbox '%s': stands still for a snapshot",
+                             sb->id);
+    else if (sb->state == SANDBOX_RUNNING)
         (void)error_set_code(err, ERR_UNAVAILABLE, "sandbox '%s': its console is being reconnected",
                              sb->id);
     else if (sb->state == SANDBOX_FAILED)
@@ -259,9 +275,11 @@ static void on_reconnected(struct guest_link *link, void *userdata)
     sb->reconnected_usec = clock_now_usec();
     log_sandbox(LOG_LEVEL_NOTICE, sb->id, "Console is connected again");
     sandbox_sessions_adopt(sb);
+    take_reconnected(sb);
+    sandbox_waits_kick(sb);
 }
 
-static int reconnect(struct sandbox *sb)
+int sandbox_reconnect(struct sandbox *sb)
 {
     static const struct guest_link_callbacks callbacks = {on_reconnected, sandbox_console_broken};
     struct guest_link_options options = {
@@ -288,7 +306,7 @@ static int on_retry(struct source *s, uint64_t now_usec, void *userdata)
         return 0;
     if (now_usec < sb->reconnect_until_usec) {
         sandbox_drop_console(sb, &sb->break_reason);
-        if (reconnect(sb) >= 0)
+        if (sandbox_reconnect(sb) >= 0)
             return 0;
     }
     sb->reconnecting = false;
@@ -310,6 +328,8 @@ void sandbox_console_broken(struct guest_link *link, const struct error *reason,
 
     (void)link;
     log_sandbox(LOG_LEVEL_WARNING, sb->id, "Console broke: %s", why.text);
+    if (take_console_broken(sb, &why))
+        return;
     if (sb->state != SANDBOX_RUNNING) {
         sandbox_drop_console(sb, &why);
         return;

@@ -140,6 +140,7 @@ static void on_state(struct session *session, enum session_state state, const st
     struct sandbox_session *s = userdata;
 
     (void)session;
+    sandbox_used(s->sandbox);
     if (state == SESSION_DEAD)
         log_session(LOG_LEVEL_INFO, s->sandbox->id, s->name, "Session is dead: %s",
                     err ? err->text : "no reason given");
@@ -320,6 +321,54 @@ static void load_row(const struct session_spec *spec, const struct session_recor
 int sandbox_sessions_load(struct sandbox *sb, struct error *err)
 {
     return store_session_each(sb->core->store, sb->id, load_row, sb, err);
+}
+
+int sandbox_session_put(struct sandbox *sb, const struct session_spec *spec,
+                        const struct session_record *record, uint64_t created_wall_usec,
+                        struct error *err)
+{
+    struct sandbox_session *s;
+    int r;
+
+    if (sb->n_sessions >= CORE_SESSIONS_MAX || entry_find(sb, spec->name))
+        return error_set(err, EINVAL, "session '%s': twice, or too many", spec->name);
+    r = entry_new(sb, spec, false, &s);
+    if (r < 0)
+        return error_set(err, -r, "session '%s': %s", spec->name, errno_text(-r));
+    s->created_wall_usec = created_wall_usec;
+    entry_keep_record(s, record);
+    r = store_session_put(sb->core->store, sb->id, spec, created_wall_usec, err);
+    if (r >= 0)
+        r = store_session_record(sb->core->store, sb->id, spec->name, &s->record, err);
+    if (r < 0) {
+        (void)entry_free(s);
+        return r;
+    }
+    entry_list(sb, s);
+    return 0;
+}
+
+void sandbox_sessions_forget(struct sandbox *sb)
+{
+    while (sb->sessions) {
+        struct sandbox_session *s = sb->sessions;
+
+        (void)store_session_delete(sb->core->store, sb->id, s->name, NULL);
+        sb->sessions = s->next;
+        (void)entry_free(s);
+    }
+    sb->n_sessions = 0;
+}
+
+bool sandbox_sessions_busy(const struct sandbox *sb)
+{
+    for (const struct sandbox_session *s = sb->sessions; s; s = s->next) {
+        enum session_state state = s->session ? session_get_state(s->session) : SESSION_DEAD;
+
+        if (state == SESSION_RUNNING || state == SESSION_STARTING)
+            return true;
+    }
+    return false;
 }
 
 void sandbox_sessions_adopt(struct sandbox *sb)

@@ -9,7 +9,7 @@
 #include "core/store-keys.h"
 #include "core/store-private.h"
 
-#define SCHEMA_VERSION 2
+#define SCHEMA_VERSION 3
 
 /* What leads from each version to the next. */
 static const char *const upgrades[] = {
@@ -33,19 +33,31 @@ static const char *const upgrades[] = {
     "ALTER TABLE sessions ADD COLUMN line BLOB;"
     "ALTER TABLE sessions ADD COLUMN line_start INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN line_size INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE sandboxes ADD COLUMN identity TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sandboxes ADD COLUMN held INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandboxes ADD COLUMN snapshot TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sandboxes ADD COLUMN restored_from TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sandboxes ADD COLUMN checkpoint TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sandboxes ADD COLUMN slept INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandboxes ADD COLUMN woken INTEGER NOT NULL DEFAULT 0;",
 };
 static_assert(ARRAY_SIZE(upgrades) == SCHEMA_VERSION, "every version is reached");
 
 static const char *const statements[] = {
     [STATEMENT_SANDBOX_PUT] =
         "INSERT INTO sandboxes (id, state, spec, origin, template_id, error_code, error_text,"
-        " timings, vm_exists, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        " timings, vm_exists, created, identity, held, snapshot, restored_from, checkpoint, slept,"
+        " woken) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
+        " ?17)"
         " ON CONFLICT (id) DO UPDATE SET state = ?2, spec = ?3, origin = ?4, template_id = ?5,"
-        " error_code = ?6, error_text = ?7, timings = ?8, vm_exists = ?9",
+        " error_code = ?6, error_text = ?7, timings = ?8, vm_exists = ?9, identity = ?11,"
+        " held = ?12, snapshot = ?13, restored_from = ?14, checkpoint = ?15, slept = ?16,"
+        " woken = ?17",
     [STATEMENT_SANDBOX_DELETE] = "DELETE FROM sandboxes WHERE id = ?1",
     [STATEMENT_SANDBOX_EACH] =
         "SELECT id, state, spec, origin, template_id, error_code, error_text, timings, vm_exists,"
-        " created FROM sandboxes ORDER BY created, id",
+        " created, identity, held, snapshot, restored_from, checkpoint, slept, woken"
+        " FROM sandboxes ORDER BY created, id",
     [STATEMENT_SESSION_PUT] =
         "INSERT INTO sessions (sandbox, name, kind, user, cwd, env, tty_rows, tty_cols, created)"
         " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -157,8 +169,8 @@ static int set_up(struct store *s, const char *path, struct error *err)
         r = exec(s, "BEGIN IMMEDIATE;", err);
         for (; r >= 0 && version < SCHEMA_VERSION; version++)
             r = exec(s, upgrades[version], err);
-        return r < 0 ? r : exec(s, "PRAGMA user_version = 2; COMMIT;", err);
-        static_assert(SCHEMA_VERSION == 2, "the pragma above says the version");
+        return r < 0 ? r : exec(s, "PRAGMA user_version = 3; COMMIT;", err);
+        static_assert(SCHEMA_VERSION == 3, "the pragma above says the version");
     }
     if (version != SCHEMA_VERSION)
         return error_set(err, EINVAL,
@@ -226,6 +238,13 @@ int store_sandbox_put(struct store *s, const struct sandbox_row *row, struct err
     store_bind_text(st, 8, row->timings);
     store_bind_u64(st, 9, row->vm_exists);
     store_bind_u64(st, 10, row->created_wall_usec);
+    store_bind_text(st, 11, row->identity);
+    store_bind_u64(st, 12, row->held);
+    store_bind_text(st, 13, row->snapshot);
+    store_bind_text(st, 14, row->restored_from);
+    store_bind_text(st, 15, row->checkpoint);
+    store_bind_u64(st, 16, row->slept_wall_usec);
+    store_bind_u64(st, 17, row->woken_wall_usec);
     return store_run(s, STATEMENT_SANDBOX_PUT, err);
 }
 
@@ -253,6 +272,13 @@ int store_sandbox_each(struct store *s, store_sandbox_fn fn, void *userdata, str
             .timings = store_column_text(st, 7),
             .vm_exists = store_column_u64(st, 8) != 0,
             .created_wall_usec = store_column_u64(st, 9),
+            .identity = store_column_text(st, 10),
+            .held = store_column_u64(st, 11) != 0,
+            .snapshot = store_column_text(st, 12),
+            .restored_from = store_column_text(st, 13),
+            .checkpoint = store_column_text(st, 14),
+            .slept_wall_usec = store_column_u64(st, 15),
+            .woken_wall_usec = store_column_u64(st, 16),
         };
         fn(&row, userdata);
     }

@@ -28,6 +28,12 @@ struct sandbox_row {
     const char *timings; /* opaque, of sandbox.c */
     bool vm_exists;
     uint64_t created_wall_usec;
+    const char *identity; /* "MACHINE-ID BOOT-ID HOSTNAME"; "" in rows of old */
+    bool held;            /* its guest may be frozen and its VM paused: a snapshot is being taken */
+    const char *snapshot; /* what it resumes from; "" when it has none */
+    const char *restored_from; /* the snapshot its memory lies over; "": the template */
+    const char *checkpoint;    /* the one its state follows; "": none */
+    uint64_t slept_wall_usec, woken_wall_usec; /* last time; 0: never */
 };
 int store_sandbox_put(struct store *s, const struct sandbox_row *row, struct error *err);
 /* With its sessions. */

@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -6,6 +7,8 @@
 #include "core/create.h"
 #include "core/lifecycle.h"
 #include "core/sandbox-private.h"
+#include "core/snapshots.h"
+#include "core/wake.h"
 
 /*
  * Theory of operation. teardown_start() lets go of the console and of whatever of a creation can be
@@ -31,6 +34,7 @@ void teardown_failed(struct sandbox *sb)
 {
     struct error why = sb->failure;
 
+    wake_report_failure(sb);
     creation_report_failure(sb);
     call_removals(sb, &why);
 }
@@ -43,6 +47,10 @@ static void teardown_end(struct sandbox *sb)
         log_sandbox(LOG_LEVEL_WARNING, sb->id, "Failed to delete its row: %s, ignoring", err.text);
     log_sandbox(LOG_LEVEL_NOTICE, sb->id, "Sandbox is gone");
     core_drop_sandbox(sb->core, sb);
+    snapshots_release(sb->core, sb->snapshot);
+    if (strcmp(sb->snapshot, sb->restored_from) != 0)
+        snapshots_release(sb->core, sb->restored_from);
+    wake_report_failure(sb);
     creation_report_failure(sb);
     call_removals(sb, NULL);
     (void)sandbox_free(sb);
@@ -116,6 +124,14 @@ static void on_killed(const struct error *err, void *userdata)
     } else {
         log_sandbox(LOG_LEVEL_ERROR, sb->id, "Failed to end its VMM: %s", err->text);
     }
+    if (sb->state == SANDBOX_PAUSING) {
+        (void)sandbox_event(sb, err ? EVENT_FAILED : EVENT_PAUSED, err);
+        return;
+    }
+    if (sb->state == SANDBOX_RESUMING) {
+        wake_vm_killed(sb, err);
+        return;
+    }
     if (sb->state != SANDBOX_STOPPING)
         return;
     if (err)
@@ -164,6 +180,7 @@ void teardown_start(struct sandbox *sb)
     else
         (void)error_set_code(&reason, ERR_SANDBOX_NOT_RUNNING, "sandbox '%s': removed", sb->id);
     sb->lifetime = source_free(sb->lifetime);
+    sb->idle = source_free(sb->idle);
     creation_cancel(sb);
     sandbox_drop_console(sb, &reason);
     if (sb->pending == 0)

@@ -12,3 +12,7 @@ uint64_t core_restore_timeout_usec(void);
 uint64_t core_save_timeout_usec(void);
 uint64_t core_warm_timeout_usec(void);
 uint64_t core_reconnect_timeout_usec(const struct core *core);
+/* For the guest to stop all processes and to write its disks. */
+uint64_t core_freeze_timeout_usec(void);
+/* For writing or reading all of a machine's memory. */
+uint64_t core_snapshot_timeout_usec(uint32_t memory_mib);

@@ -28,6 +28,7 @@ int sandbox_watch_new(struct sandbox *sb, sandbox_gone_fn gone, void *userdata,
     w->next = sb->watches;
     sb->watches = w;
     sb->n_watches++;
+    sandbox_used(sb);
     *ret = w;
     return 0;
 }
@@ -38,6 +39,7 @@ static void unlist(struct sandbox_watch *w)
         if (*p == w) {
             *p = w->next;
             w->sandbox->n_watches--;
+            sandbox_used(w->sandbox);
             break;
         }
     }

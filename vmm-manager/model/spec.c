@@ -29,6 +29,9 @@ static const struct field spec_fields[] = {
     SPEC(memory_mib, FIELD_U32, SPEC_MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX),
     SPEC(disk_mib, FIELD_U32, SPEC_DISK_MIB_MIN, SPEC_DISK_MIB_MAX),
     SPEC(timeout_sec, FIELD_U32, 0, SPEC_TIMEOUT_SEC_MAX),
+    SPEC(idle_sec, FIELD_U32, 0, SPEC_TIMEOUT_SEC_MAX),
+    SPEC(retention_sec, FIELD_U32, 0, SPEC_RETENTION_SEC_MAX),
+    SPEC(on_timeout, FIELD_STRING, 1, 16),
 };
 
 void sandbox_spec_init(struct sandbox_spec *spec)
@@ -50,6 +53,7 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     free(spec->user);
     free(spec->workdir);
     free(spec->tenant);
+    free(spec->on_timeout);
     (void)strv_free(spec->env);
     *spec = (struct sandbox_spec){0};
 }
@@ -61,18 +65,26 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         .memory_mib = from->memory_mib,
         .disk_mib = from->disk_mib,
         .timeout_sec = from->timeout_sec,
+        .idle_sec = from->idle_sec,
+        .retention_sec = from->retention_sec,
     };
     if (string_set(&copy.name, from->name) < 0 || string_set(&copy.image, from->image) < 0 ||
         string_set(&copy.template, from->template) < 0 ||
         string_set(&copy.backend, from->backend) < 0 || string_set(&copy.user, from->user) < 0 ||
         string_set(&copy.workdir, from->workdir) < 0 ||
         string_set(&copy.tenant, from->tenant) < 0 ||
+        string_set(&copy.on_timeout, from->on_timeout) < 0 ||
         (from->env && strv_copy(from->env, &copy.env) < 0)) {
         sandbox_spec_done(&copy);
         return -ENOMEM;
     }
     *to = copy;
     return 0;
+}
+
+bool sandbox_spec_hibernates(const struct sandbox_spec *spec)
+{
+    return spec->on_timeout && strcmp(spec->on_timeout, "hibernate") == 0;
 }
 
 int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct error *err)
@@ -86,6 +98,10 @@ int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct
             return error_set(err, EINVAL, "'image' and 'template': give one of them, not both");
         (void)string_set(&spec->image, NULL);
     }
+    if (spec->on_timeout && strcmp(spec->on_timeout, "kill") != 0 &&
+        strcmp(spec->on_timeout, "hibernate") != 0)
+        return error_set(err, EINVAL, "'on_timeout': '%s' is neither 'kill' nor 'hibernate'",
+                         spec->on_timeout);
     if (!spec->template && !spec->image)
         return error_set(err, ENOMEM, "'image': out of memory");
     return 0;
@@ -144,7 +160,12 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
                           (int)spec->timeout_sec);
     if (!o)
         return NULL;
-    if (set_string(o, "name", spec->name) < 0 || set_string(o, "image", spec->image) < 0 ||
+    if (spec->idle_sec > 0)
+        (void)json_object_set_new(o, "idle_sec", json_integer(spec->idle_sec));
+    if (spec->retention_sec > 0)
+        (void)json_object_set_new(o, "retention_sec", json_integer(spec->retention_sec));
+    if (set_string(o, "on_timeout", spec->on_timeout) < 0 ||
+        set_string(o, "name", spec->name) < 0 || set_string(o, "image", spec->image) < 0 ||
         set_string(o, "template", spec->template) < 0 ||
         set_string(o, "backend", spec->backend) < 0 || set_string(o, "user", spec->user) < 0 ||
         set_string(o, "workdir", spec->workdir) < 0 || set_string(o, "tenant", spec->tenant) < 0 ||

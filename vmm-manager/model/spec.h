@@ -13,6 +13,7 @@
 #define SPEC_DISK_MIB_MIN 16u
 #define SPEC_DISK_MIB_MAX (1024u * 1024u)
 #define SPEC_TIMEOUT_SEC_MAX (30u * 24u * 3600u)
+#define SPEC_RETENTION_SEC_MAX (10u * 365u * 24u * 3600u)
 #define SPEC_ENV_MAX 1024u
 #define SPEC_ENV_BYTES_MAX (256u * 1024u)
 #define SPEC_ARGV_BYTES_MAX (768u * 1024u)
@@ -29,8 +30,11 @@ struct sandbox_spec {
     uint32_t cpus;
     uint32_t memory_mib;
     uint32_t disk_mib;
-    uint32_t timeout_sec; /* life time; 0: none */
-    char *tenant;         /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
+    uint32_t timeout_sec;   /* life time; 0: none */
+    uint32_t idle_sec;      /* hibernates when unused for so long; 0: never by itself */
+    uint32_t retention_sec; /* removed when asleep for so long; 0: never */
+    char *on_timeout;       /* "kill", "hibernate"; NULL: kill */
+    char *tenant;           /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
 };
 
 void sandbox_spec_init(struct sandbox_spec *spec); /* defaults: base, 1 cpu, 256 MiB, 4096 MiB */
@@ -40,13 +44,16 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to);
 /*
  * Strict: an unknown key, a wrong type, a value out of range are errors that name the key, the
  * value and what was expected. `spec` is initialised by the caller and keeps defaults of absent
- * keys. Keys: name image template backend user workdir env{} cpus memory_mib disk_mib timeout_sec.
+ * keys. Keys: name image template backend user workdir env{} cpus memory_mib disk_mib timeout_sec
+ * idle_sec retention_sec on_timeout.
  */
 int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct error *err);
 /* The same for what sandbox_spec_to_json() wrote and we stored: with the tenant. */
 int sandbox_spec_from_stored(const json_t *json, struct sandbox_spec *spec, struct error *err);
 const char *sandbox_spec_tenant(const struct sandbox_spec *spec); /* never NULL */
-json_t *sandbox_spec_to_json(const struct sandbox_spec *spec);    /* NULL: out of memory */
+/* The end of its life time puts it to sleep instead of ending it. */
+bool sandbox_spec_hibernates(const struct sandbox_spec *spec);
+json_t *sandbox_spec_to_json(const struct sandbox_spec *spec); /* NULL: out of memory */
 
 /* What to run. Everything owned. */
 struct exec_request {

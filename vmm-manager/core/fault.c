@@ -1,0 +1,90 @@
+#include "core/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+
+enum fault_kind {
+    FAULT_NONE,
+    FAULT_TRACE,
+    FAULT_KILL,
+    FAULT_ENOSPC,
+    FAULT_EIO,
+};
+
+/* Read once; the step is given up after it has failed. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    bool read;
+    enum fault_kind kind;
+    char step[64]; /* or the file of the trace */
+} fault;
+
+static void fault_read(void)
+{
+    static const struct {
+        const char *name;
+        enum fault_kind kind;
+    } kinds[] = {{"kill", FAULT_KILL}, {"enospc", FAULT_ENOSPC}, {"eio", FAULT_EIO}};
+    const char *text = getenv("HEARTH_FAULT"), *colon = text ? strchr(text, ':') : NULL;
+
+    fault.read = true;
+    if (!colon)
+        return;
+    if (strncmp(text, "trace:", strlen("trace:")) == 0) {
+        fault.kind = FAULT_TRACE;
+        return;
+    }
+    (void)snprintf(fault.step, sizeof(fault.step), "%.*s", (int)(colon - text), text);
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        if (strcmp(colon + 1, kinds[i].name) == 0)
+            fault.kind = kinds[i].kind;
+    }
+}
+
+static void trace(const char *step)
+{
+    const char *path = getenv("HEARTH_FAULT") + strlen("trace:");
+    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+    if (fd >= 0)
+        (void)dprintf(fd, "%s\n", step);
+}
+
+int fault_at(const char *step)
+{
+    enum fault_kind kind = FAULT_NONE;
+
+    (void)pthread_mutex_lock(&lock);
+    if (!fault.read)
+        fault_read();
+    if (fault.kind == FAULT_TRACE) {
+        trace(step);
+    } else if (fault.kind != FAULT_NONE && strcmp(fault.step, step) == 0) {
+        kind = fault.kind;
+        fault.kind = FAULT_NONE;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    switch (kind) {
+    case FAULT_NONE:
+    case FAULT_TRACE:
+        return 0;
+    case FAULT_KILL:
+        (void)raise(SIGKILL);
+        return -EINTR;
+    case FAULT_ENOSPC:
+        return -ENOSPC;
+    case FAULT_EIO:
+        return -EIO;
+    }
+    return 0;
+}

@@ -1,0 +1,786 @@
+#include "core/take.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/disk-copy.h"
+#include "core/fault.h"
+#include "core/lifecycle.h"
+#include "core/snapshot-meta.h"
+#include "core/snapshots.h"
+#include "core/timeouts.h"
+
+/*
+ * Theory of operation. The steps, each ending in a callback on the loop:
+ *
+ *   prepare   a writer of the store, what the backend can do (worker)
+ *   freeze    the guest stops all of the user's processes, syncs and closes itself
+ *   memory    the backend pauses the VM and writes device state and changed memory
+ *   disk      copied; for a sleep linked, since the VM will not run again unless that fails
+ *   seal      digests, sync, rename (worker)
+ *   commit    for a sleep: the row says what to resume from; from here on the VM is superfluous
+ *   kill      and the sandbox is PAUSED
+ *
+ * release() is the way back: the VM is resumed, the guest thawed (or its console looked for again),
+ * with the identity it had. For forks and checkpoints it runs beside the seal; for a sleep only
+ * when a step failed or somebody wants to use the sandbox. The snapshot of a cancelled sleep is
+ * removed before the VM runs on, so that no later daemon can take it for the sandbox's state; while
+ * it is being sealed it loses its disk, and with it every chance to be taken for one.
+ *
+ * Calls that cannot be taken back are counted here (busy) and in sb->pending. After take_abort()
+ * their callbacks only end the take.
+ */
+enum take_step {
+    TAKE_PREPARE,
+    TAKE_FREEZE,
+    TAKE_MEMORY,
+    TAKE_DISK,
+    TAKE_SEAL,
+    TAKE_COMMIT,
+    TAKE_KILL,
+};
+
+enum release_step {
+    RELEASE_NOT,
+    RELEASE_SOON, /* from the loop: what broke the console has told everybody by then */
+    RELEASE_RESUME,
+    RELEASE_THAW,
+    RELEASE_RELINK,
+    RELEASE_DONE,
+};
+
+struct take {
+    struct sandbox *sandbox; /* weak: owns this */
+    struct take_options options;
+    char name[65];
+    char dir[512]; /* of the writer */
+    enum take_step step;
+    enum release_step release;
+    struct snapshot_writer *writer; /* owned, unless a worker has it */
+    struct snapshot_info info;      /* owned, unless a worker has it */
+    struct backend_caps caps;
+    struct disk_copy *copy; /* owned */
+    struct source *soon;    /* owned */
+    unsigned busy;
+    bool frozen;    /* the guest is closed */
+    bool paused;    /* the VM stands still */
+    bool sealed;    /* the snapshot is in the store */
+    bool cancelled; /* no sleep after all */
+    bool forgotten; /* nobody wants the result */
+    bool aborted;   /* the sandbox ends */
+    bool vm_lost;   /* the VM ended by itself, after all was written */
+    struct error err;
+    uint64_t started_usec, paused_usec;
+};
+
+static void release(struct take *t);
+static void step_freeze(struct take *t);
+
+/* ---- life ---- */
+
+static bool is_sleep(const struct take *t)
+{
+    return t->options.kind == SNAPSHOT_HIBERNATED;
+}
+
+struct take *take_free(struct take *t)
+{
+    if (!t)
+        return NULL;
+    (void)source_free(t->soon);
+    (void)disk_copy_free(t->copy);
+    (void)snapshot_writer_free(t->writer);
+    snapshot_info_done(&t->info);
+    free(t);
+    return NULL;
+}
+
+void take_quiesce(struct take *t)
+{
+    if (!t)
+        return;
+    t->soon = source_free(t->soon);
+    disk_copy_quiesce(t->copy);
+}
+
+static void progress(struct take *t, const char *step)
+{
+    sandbox_waits_progress(t->sandbox, step, -1);
+    if (t->options.on_progress && !t->forgotten)
+        t->options.on_progress(step, -1, t->options.userdata);
+}
+
+/* All is over: the one who asked hears of it, and the take is gone. */
+static void take_end(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    bool failed = t->err.errnum != 0;
+
+    sb->take = NULL;
+    snapshots_writer_drop(sb->core, TAKE_PTR(t->writer));
+    if (t->sealed && (failed || t->forgotten || t->cancelled || t->aborted)) {
+        snapshots_drop(sb->core, t->info.id);
+        t->sealed = false;
+    }
+    if (t->options.done && !t->forgotten)
+        t->options.done(sb, failed ? NULL : &t->info, failed ? &t->err : NULL, t->options.userdata);
+    (void)take_free(t);
+    if (sb->pause_wanted && sb->state == SANDBOX_RUNNING)
+        (void)sandbox_event(sb, EVENT_PAUSE, NULL);
+}
+
+static void note_error(struct take *t, const struct error *err)
+{
+    if (t->err.errnum)
+        return;
+    error_copy(&t->err, err);
+    error_wrap(&t->err, "sandbox '%s': snapshot", t->sandbox->id);
+}
+
+static void fail(struct take *t, const struct error *err)
+{
+    note_error(t, err);
+    log_sandbox(LOG_LEVEL_WARNING, t->sandbox->id, "No snapshot: %s", t->err.text);
+    release(t);
+}
+
+static void fail_errno(struct take *t, int r, const char *what)
+{
+    struct error err = {0};
+
+    (void)error_set(&err, -r, "%s: %s", what, errno_text(-r));
+    fail(t, &err);
+}
+
+static void begin_call(struct take *t)
+{
+    t->busy++;
+    t->sandbox->pending++;
+}
+
+/*
+ * A call that could not be taken back is over. False: the sandbox is on its way out or has failed
+ * (and both may be gone by now), or the core is.
+ */
+static bool end_call(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+
+    if (sb->core->closing)
+        return false;
+    t->busy--;
+    if (!t->aborted) {
+        sb->pending--;
+        return true;
+    }
+    if (t->busy == 0)
+        take_end(t);
+    sandbox_unpend(sb);
+    return false;
+}
+
+void take_abort(struct sandbox *sb, const struct error *reason)
+{
+    struct take *t = sb->take;
+
+    if (!t || t->aborted)
+        return;
+    t->aborted = true;
+    t->soon = source_free(t->soon);
+    note_error(t, reason);
+    if (t->busy == 0)
+        take_end(t);
+}
+
+void take_finish(struct sandbox *sb)
+{
+    if (sb->take)
+        take_end(sb->take);
+}
+
+void take_forget(struct sandbox *sb, const void *userdata)
+{
+    if (sb->take && sb->take->options.userdata == userdata)
+        sb->take->forgotten = true;
+}
+
+/* ---- the way back ---- */
+
+static void released(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct error err = {0};
+
+    t->release = RELEASE_DONE;
+    sb->held = false;
+    if (t->paused_usec)
+        log_sandbox(LOG_LEVEL_INFO, sb->id, "Goes on after %llu us of standing still",
+                    (unsigned long long)(clock_now_usec() - t->paused_usec));
+    if (is_sleep(t)) {
+        error_copy(&sb->pause_error, &t->err);
+        (void)sandbox_event(sb, EVENT_READY, NULL);
+    } else if (sandbox_store(sb, &err) < 0) {
+        log_sandbox(LOG_LEVEL_WARNING, sb->id, "Failed to store its row: %s, ignoring", err.text);
+    }
+    sandbox_waits_kick(sb);
+    if (t->busy == 0)
+        take_end(t);
+}
+
+/* The guest cannot be let go: then it is lost. */
+static void release_failed(struct take *t, const struct error *err)
+{
+    struct error why = *err;
+
+    error_wrap(&why, "sandbox '%s': it does not go on after a snapshot", t->sandbox->id);
+    (void)sandbox_event(t->sandbox, EVENT_FAILED, &why);
+}
+
+static void release_relink(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct error reason = {0};
+    int r;
+
+    t->release = RELEASE_RELINK;
+    (void)error_set_code(&reason, ERR_UNAVAILABLE,
+                         "sandbox '%s': its console was closed by a snapshot; ask again", sb->id);
+    sandbox_drop_console(sb, &reason);
+    sb->reconnecting = true;
+    sb->reconnect_until_usec = clock_now_usec() + core_answer_timeout_usec(sb->core);
+    r = sandbox_reconnect(sb);
+    if (r < 0) {
+        (void)error_set(&reason, -r, "connect: %s", errno_text(-r));
+        release_failed(t, &reason);
+    }
+}
+
+void take_reconnected(struct sandbox *sb)
+{
+    if (sb->take && sb->take->release == RELEASE_RELINK)
+        released(sb->take);
+}
+
+static void on_thawed(struct console *c, const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+
+    (void)c;
+    if (t->release != RELEASE_THAW)
+        return;
+    if (!err) {
+        t->frozen = false;
+        released(t);
+        return;
+    }
+    log_sandbox(LOG_LEVEL_WARNING, t->sandbox->id, "Thaw failed: %s; connecting again", err->text);
+    t->frozen = false; /* a new connection finds out */
+    release(t);
+}
+
+static void release_thaw(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct console *console = guest_link_console(sb->link);
+    const struct console_identity identity = {
+        .hostname = sb->identity.hostname,
+        .machine_id = sb->identity.machine_id,
+        .boot_id = sb->identity.boot_id,
+    };
+
+    if (t->step == TAKE_PREPARE && console && !sb->held) {
+        released(t); /* nothing was done to the guest */
+        return;
+    }
+    if (!console || !t->frozen || (t->paused_usec && !t->caps.snapshot_console)) {
+        release_relink(t);
+        return;
+    }
+    t->release = RELEASE_THAW;
+    if (console_thaw(console, &identity, clock_now_usec() + core_answer_timeout_usec(sb->core),
+                     on_thawed, t) < 0)
+        release_relink(t);
+}
+
+static void on_resumed(const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+
+    if (!end_call(t))
+        return;
+    if (err) {
+        release_failed(t, err);
+        return;
+    }
+    t->paused = false;
+    release_thaw(t);
+}
+
+static void release_resume(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct backend *backend = sb->slot->backend;
+    struct error err = {0};
+    int r;
+
+    if (!t->paused) {
+        release_thaw(t);
+        return;
+    }
+    t->release = RELEASE_RESUME;
+    begin_call(t);
+    r = backend->ops->resume(backend, sb->id, on_resumed, t);
+    if (r < 0) {
+        (void)error_set(&err, -r, "resume: %s", errno_text(-r));
+        on_resumed(&err, t);
+    }
+}
+
+static int on_soon(struct source *s, void *userdata)
+{
+    struct take *t = userdata;
+
+    (void)s;
+    t->soon = source_free(t->soon);
+    release_resume(t);
+    return 0;
+}
+
+static void release(struct take *t)
+{
+    struct error err = {0};
+    int r;
+
+    if (t->vm_lost) {
+        t->release = RELEASE_DONE; /* there is nothing to go on with */
+        (void)sandbox_event(t->sandbox, EVENT_FAILED, &t->err);
+        return;
+    }
+    if (t->release == RELEASE_SOON)
+        return;
+    t->release = RELEASE_SOON;
+    r = loop_add_defer(t->sandbox->core->loop, "take-release", on_soon, t, &t->soon);
+    if (r < 0) {
+        (void)error_set(&err, -r, "%s", errno_text(-r));
+        release_failed(t, &err);
+    }
+}
+
+bool take_console_broken(struct sandbox *sb, const struct error *reason)
+{
+    struct take *t = sb->take;
+    struct error why = *reason;
+
+    if (!t || !sb->held)
+        return false;
+    if (t->release == RELEASE_RELINK) {
+        release_failed(t, &why);
+        return true;
+    }
+    /* Calls to it have failed by now; the way back connects again. */
+    sandbox_drop_console(sb, &why);
+    return true;
+}
+
+/* ---- commit and kill, for a sleep ---- */
+
+static void on_unsealed(const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+
+    if (err)
+        log_sandbox(LOG_LEVEL_WARNING, t->sandbox->id,
+                    "Failed to remove the snapshot of a cancelled pause: %s, ignoring", err->text);
+    if (!end_call(t))
+        return;
+    t->sealed = false;
+    release(t);
+}
+
+/* No sleep after all. The snapshot goes first: it will be old. */
+static void give_up(struct take *t)
+{
+    if (!t->err.errnum)
+        (void)error_set_code(&t->err, ERR_CANCELLED,
+                             "sandbox '%s': the pause was cancelled, it is in use", t->sandbox->id);
+    if (!t->sealed) {
+        release(t);
+        return;
+    }
+    begin_call(t);
+    if (snapshots_remove(t->sandbox->core, t->info.id, on_unsealed, t) < 0)
+        on_unsealed(NULL, t);
+}
+
+static void step_kill(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+
+    t->step = TAKE_KILL;
+    if (!sb->vm_exists) {
+        (void)sandbox_event(sb, EVENT_PAUSED, NULL);
+        return;
+    }
+    sandbox_kill_vm(sb); /* its end is EVENT_PAUSED */
+}
+
+static void step_commit(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct error err = {0};
+    int r = fault_at("hibernate-commit");
+
+    t->step = TAKE_COMMIT;
+    if (r >= 0) {
+        memcpy(sb->snapshot, t->info.id, sizeof(sb->snapshot));
+        r = sandbox_store(sb, &err);
+    } else {
+        (void)error_set(&err, -r, "store: %s", errno_text(-r));
+    }
+    if (r < 0) {
+        sb->snapshot[0] = '\0';
+        note_error(t, &err);
+        give_up(t);
+        return;
+    }
+    (void)fault_at("hibernate-committed");
+    step_kill(t);
+}
+
+/* ---- seal ---- */
+
+static void on_sealed(struct snapshot_info *info, const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+    bool aborted = t->aborted;
+
+    if (t->sandbox->core->closing)
+        return;
+    if (!err) {
+        t->info = *info;
+        memset(info, 0, sizeof(*info)); /* taken */
+        t->sealed = true;
+    } else {
+        note_error(t, err);
+    }
+    if (!end_call(t) || aborted)
+        return;
+    if (t->release != RELEASE_NOT) { /* beside it */
+        if (t->release == RELEASE_DONE && t->busy == 0)
+            take_end(t);
+        return;
+    }
+    if (err)
+        fail(t, err);
+    else if (t->cancelled)
+        give_up(t);
+    else
+        step_commit(t);
+}
+
+static void step_seal(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    int r;
+
+    t->step = TAKE_SEAL;
+    progress(t, "write");
+    begin_call(t);
+    r = snapshots_seal(sb->core, &t->writer, &t->info, on_sealed, t);
+    if (r < 0) {
+        t->busy--;
+        sb->pending--;
+        fail_errno(t, r, "seal");
+        return;
+    }
+    if (!is_sleep(t))
+        release(t);
+}
+
+/* ---- disk ---- */
+
+static void on_disk(const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+
+    if (!end_call(t))
+        return;
+    t->copy = disk_copy_free(t->copy);
+    if (err)
+        fail(t, err);
+    else if (t->cancelled)
+        give_up(t);
+    else
+        step_seal(t);
+}
+
+static void step_disk(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    char from[512], to[576];
+    struct vm_spec spec;
+    int r = fault_at("take-disk");
+
+    t->step = TAKE_DISK;
+    progress(t, "copy the disk");
+    sandbox_vm_spec(sb, from, &spec);
+    (void)snprintf(to, sizeof(to), "%s/%s", t->dir, SNAPSHOT_DISK);
+    if (r < 0) {
+        fail_errno(t, r, "copy the disk");
+        return;
+    }
+    if (is_sleep(t) && link(from, to) == 0) {
+        step_seal(t);
+        return;
+    }
+    begin_call(t);
+    r = disk_copy_start(sb->core, from, to, sb->origin.disk_mib, on_disk, t, &t->copy);
+    if (r < 0) {
+        t->busy--;
+        sb->pending--;
+        fail_errno(t, r, "copy the disk");
+    }
+}
+
+/* ---- memory ---- */
+
+static void on_memory(const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+
+    if (!end_call(t))
+        return;
+    if (err) {
+        fail(t, err);
+        return;
+    }
+    t->paused = true;
+    if (t->cancelled)
+        give_up(t);
+    else
+        step_disk(t);
+}
+
+static void step_memory(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct backend *backend = sb->slot->backend;
+    char state[576], memory[576];
+    int r = fault_at("take-memory");
+
+    t->step = TAKE_MEMORY;
+    progress(t, "save memory");
+    (void)snprintf(state, sizeof(state), "%s/%s", t->dir, SNAPSHOT_STATE);
+    (void)snprintf(memory, sizeof(memory), "%s/%s", t->dir, SNAPSHOT_MEMORY);
+    t->paused_usec = clock_now_usec();
+    if (r < 0) {
+        fail_errno(t, r, "save memory");
+        return;
+    }
+    begin_call(t);
+    r = backend->ops->snapshot(backend, sb->id, state, memory,
+                               clock_now_usec() + core_snapshot_timeout_usec(sb->origin.memory_mib),
+                               on_memory, t);
+    if (r < 0) {
+        t->busy--;
+        sb->pending--;
+        fail_errno(t, r, "save memory");
+    }
+}
+
+/* ---- freeze ---- */
+
+static int describe(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct snapshot_info *info = &t->info;
+
+    info->kind = t->options.kind;
+    (void)snprintf(info->name, sizeof(info->name), "%s", t->name);
+    (void)snprintf(info->sandbox, sizeof(info->sandbox), "%s", sb->id);
+    if (sb->restored_from[0] && !t->caps.snapshot_from_base)
+        memcpy(info->parent.snapshot_id, sb->restored_from, sizeof(info->parent.snapshot_id));
+    else
+        memcpy(info->parent.template_id, sb->template_id, sizeof(info->parent.template_id));
+    info->origin = sb->origin;
+    info->meta = snapshot_meta_make(sb);
+    return info->meta ? 0 : -ENOMEM;
+}
+
+static void on_frozen(struct console *c, const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+    int r;
+
+    (void)c;
+    if (t->aborted || t->step != TAKE_FREEZE || t->release != RELEASE_NOT)
+        return;
+    if (err) {
+        fail(t, err);
+        return;
+    }
+    t->frozen = true;
+    if (t->cancelled) {
+        give_up(t);
+        return;
+    }
+    r = fault_at("take-frozen");
+    if (r >= 0)
+        r = describe(t);
+    if (r < 0)
+        fail_errno(t, r, "describe it");
+    else
+        step_memory(t);
+}
+
+static void step_freeze(struct take *t)
+{
+    struct sandbox *sb = t->sandbox;
+    struct console *console = guest_link_console(sb->link);
+    struct error err = {0};
+    int r = fault_at("take-freeze");
+
+    t->step = TAKE_FREEZE;
+    progress(t, "freeze");
+    if (!console) {
+        (void)error_set_code(&err, ERR_UNAVAILABLE, "its console is being reconnected");
+        r = -err.errnum;
+    }
+    if (r >= 0) {
+        sb->held = true; /* from here on a daemon that dies leaves a frozen guest */
+        r = sandbox_store(sb, &err);
+    }
+    if (r >= 0)
+        r = console_freeze(console, clock_now_usec() + core_freeze_timeout_usec(), on_frozen, t);
+    if (r >= 0)
+        return;
+    sb->held = false;
+    t->step = TAKE_PREPARE; /* nothing was done to the guest */
+    if (!err.errnum)
+        (void)error_set(&err, -r, "freeze: %s", errno_text(-r));
+    fail(t, &err);
+}
+
+/* ---- prepare ---- */
+
+static void on_prepared(struct snapshot_writer *writer, const struct backend_caps *caps,
+                        const struct error *err, void *userdata)
+{
+    struct take *t = userdata;
+
+    if (t->sandbox->core->closing) {
+        (void)snapshot_writer_free(writer);
+        return;
+    }
+    t->writer = writer;
+    if (writer)
+        (void)snprintf(t->dir, sizeof(t->dir), "%s", snapshot_writer_dir(writer));
+    if (caps)
+        t->caps = *caps;
+    if (!end_call(t))
+        return;
+    if (err)
+        fail(t, err);
+    else if (t->cancelled)
+        give_up(t);
+    else
+        step_freeze(t);
+}
+
+int sandbox_can_snapshot(struct sandbox *sb, struct error *err)
+{
+    if (!sb->slot || !sb->slot->backend->ops->snapshot)
+        return error_set_code(err, ERR_UNSUPPORTED,
+                              "sandbox '%s': backend '%s' cannot snapshot what runs", sb->id,
+                              sb->slot ? sb->origin.backend : "none");
+    if (!sb->template_id[0])
+        return error_set_code(err, ERR_UNSUPPORTED,
+                              "sandbox '%s': it was booted, not restored from a template, and has "
+                              "no memory to compare with",
+                              sb->id);
+    return 0;
+}
+
+static int begin(struct sandbox *sb, const struct take_options *options, struct error *err)
+{
+    struct take *t = calloc(1, sizeof(*t));
+    int r;
+
+    if (!t)
+        return error_set(err, ENOMEM, "sandbox '%s': out of memory", sb->id);
+    t->sandbox = sb;
+    t->options = *options;
+    (void)snprintf(t->name, sizeof(t->name), "%s", options->name ? options->name : "");
+    t->started_usec = clock_now_usec();
+    sb->take = t;
+    begin_call(t);
+    r = snapshots_prepare(sb->core, sb->slot, on_prepared, t);
+    if (r < 0) {
+        t->busy--;
+        sb->pending--;
+        sb->take = take_free(t);
+        return error_set(err, -r, "sandbox '%s': snapshot: %s", sb->id, errno_text(-r));
+    }
+    return 0;
+}
+
+int take_start(struct sandbox *sb, const struct take_options *options, struct error *err)
+{
+    int r = sandbox_can_snapshot(sb, err);
+
+    if (r < 0)
+        return r;
+    if (sb->take)
+        return error_set_code(err, ERR_CONFLICT, "sandbox '%s': a snapshot of it is being taken",
+                              sb->id);
+    if (!sandbox_console(sb, err))
+        return -err->errnum;
+    return begin(sb, options, err);
+}
+
+void take_hibernate(struct sandbox *sb)
+{
+    const struct take_options options = {.kind = SNAPSHOT_HIBERNATED};
+    struct error err = {0};
+
+    if (begin(sb, &options, &err) >= 0)
+        return;
+    error_copy(&sb->pause_error, &err);
+    (void)sandbox_event(sb, EVENT_READY, NULL);
+}
+
+/* ---- what happens meanwhile ---- */
+
+bool take_cancel(struct sandbox *sb)
+{
+    struct take *t = sb->take;
+    char disk[576];
+
+    if (!t || t->cancelled || t->step >= TAKE_COMMIT || t->vm_lost)
+        return false;
+    t->cancelled = true;
+    if (t->step != TAKE_SEAL || t->release != RELEASE_NOT)
+        return true; /* the step that is under way comes home first */
+    /*
+     * Without a disk what is being sealed is no snapshot. Where there is none, it has been sealed
+     * by now, and that is told soon.
+     */
+    (void)snprintf(disk, sizeof(disk), "%s/%s", t->dir, SNAPSHOT_DISK);
+    if (unlink(disk) == 0)
+        give_up(t);
+    return true;
+}
+
+bool take_outlives_vm(struct sandbox *sb)
+{
+    struct take *t = sb->take;
+
+    if (!t || t->step < TAKE_SEAL || t->release != RELEASE_NOT || t->cancelled)
+        return false;
+    t->vm_lost = true;
+    return true;
+}
