@@ -69,6 +69,8 @@ struct core {
     struct template *templates; /* owned list */
     size_t n_templates;
 
+    struct fork *forks; /* owned list: those under way */
+
     struct recovery *recovery; /* owned, while core_recover() is under way */
     bool closing;              /* core_free(): results of workers are dropped */
 };

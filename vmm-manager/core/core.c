@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/core-private.h"
+#include "core/fork.h"
 #include "core/guest-fate.h"
 #include "core/keys.h"
 #include "core/lifecycle.h"
@@ -263,6 +264,7 @@ struct core *core_free(struct core *core)
     core->recovery = recovery_free(core->recovery);
     for (size_t i = 0; i < core->n_sandboxes; i++)
         (void)sandbox_free(core->sandboxes[i]);
+    forks_free(core);
     templates_free(core);
     for (size_t i = 0; i < core->n_slots; i++) {
         core->slots[i].backend = core->slots[i].backend->ops->free(core->slots[i].backend);

@@ -131,6 +131,57 @@ int sandbox_session_remove(struct sandbox *sb, const char *name, backend_done_fn
                            void *userdata);
 json_t *sandbox_sessions_to_json(struct sandbox *sb);
 
+/* ---- snapshots ---- */
+/* Of what takes long: progress, then one result or err. */
+struct core_call {
+    void (*on_progress)(const char *step, int percent, void *userdata); /* may be NULL */
+    /* Once, from the loop. `result` is owned by the callee; NULL when there is none to give. */
+    void (*on_done)(json_t *result, const struct error *err, void *userdata);
+    void *userdata;
+};
+
+/* Takes a named snapshot; the sandbox goes on. Result: the snapshot. `name` may be NULL. */
+int sandbox_checkpoint(struct sandbox *sb, const char *name, const struct core_call *call,
+                       struct error *err);
+/*
+ * Back to a checkpoint of this sandbox (or of one it was forked from), by id or name. The snapshot
+ * is checked to the last byte before what runs is given up. Result: the sandbox.
+ */
+int sandbox_rollback(struct sandbox *sb, const char *checkpoint, const struct core_call *call,
+                     struct error *err);
+/* Result: {checkpoints: [], current?}: its own and those it goes back to, oldest first. */
+int sandbox_checkpoints(struct sandbox *sb, const struct core_call *call, struct error *err);
+
+#define FORK_CHILDREN_MAX 256u
+struct fork_options {
+    struct sandbox *parent; /* or NULL and */
+    const char *snapshot;   /* the id or name of a snapshot (of the parent's line, if both) */
+    const char *tenant;     /* whose snapshot; NULL: of any */
+    uint32_t count;
+    const char *name; /* NULL: none; with more than one child NAME-1, NAME-2, … */
+    /* May this many of that size be made? NULL: yes. */
+    int (*admit)(const struct sandbox_spec *spec, uint32_t count, void *userdata,
+                 struct error *err);
+};
+/*
+ * New sandboxes with the memory, processes, sessions and disk of another, each with an identity of
+ * its own; all or none. Result: {sandboxes: []}.
+ */
+struct fork;
+int core_fork(struct core *core, const struct fork_options *options, const struct core_call *call,
+              struct fork **ret, struct error *err);
+/* Nobody waits any more: no call back, and no child is left. */
+void core_fork_cancel(struct fork *f);
+
+/* Result: {snapshots: []}. tenant NULL: of every one. */
+int core_snapshots(struct core *core, const char *tenant, const struct core_call *call,
+                   struct error *err);
+int core_snapshot_remove(struct core *core, const char *tenant, const char *id,
+                         const struct core_call *call, struct error *err);
+/* Every byte of it and of what it lies over. Result: the snapshot. */
+int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
+                         const struct core_call *call, struct error *err);
+
 /* ---- templates, images, kernels, host ---- */
 /* A sandbox or a template that is being made stands on this image. */
 bool core_image_in_use(struct core *core, const char *image_sha256);

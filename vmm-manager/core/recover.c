@@ -13,6 +13,7 @@
 #include "core/guest-fate.h"
 #include "core/lifecycle.h"
 #include "core/sandbox-private.h"
+#include "core/snapshots.h"
 #include "core/template-private.h"
 #include "core/timeouts.h"
 
@@ -20,17 +21,32 @@
  * Theory of operation. After a start the store says what there was, the VMs say what there is:
  *
  *   running             adopt the VM, connect, hello, find the sessions again; else it has failed
+ *   pausing             as running, if the VM lives and the row does not say that all is saved;
+ *                       without it paused, if a snapshot was sealed for that
+ *   paused              kept; a VM that is left over is killed
+ *   resuming            paused again: nobody has seen what the VM did meanwhile
  *   creating            half made: killed and removed
  *   stopping            the removal goes on
  *   stopped, failed     kept; a VM that is left over is killed
+ *   snapshots that no row needs and nobody named: removed
  *   directories without a row, half-made templates: VM of that name killed, directory removed
  *
+ * A sandbox that was held for a snapshot may be paused and frozen: it is resumed and thawed.
+ *
  * All of it runs at once; `left` counts what is under way, and the end is told when it is 0. A
- * sandbox that is being adopted is RUNNING with a console that is being connected: whatever happens
- * to it meanwhile takes the ordinary ways of the lifecycle table.
+ * sandbox that is being adopted is RUNNING (or PAUSING) with a console that is being connected:
+ * whatever happens to it meanwhile takes the ordinary ways of the lifecycle table.
  */
+struct kept_snapshot {
+    char id[MANIFEST_ID_SIZE];
+    char sandbox[65]; /* that is to resume from it; "" of a fork */
+    uint64_t created_wall_usec;
+    struct kept_snapshot *next; /* owned */
+};
+
 struct recovery {
-    struct core *core; /* weak */
+    struct core *core;               /* weak */
+    struct kept_snapshot *snapshots; /* owned list: those that go with their sandboxes */
     void (*done)(const struct error *err, void *userdata);
     void *userdata;
     unsigned left;
@@ -44,6 +60,12 @@ struct recovery *recovery_free(struct recovery *recovery)
     if (!recovery)
         return NULL;
     (void)source_free(recovery->finish);
+    while (recovery->snapshots) {
+        struct kept_snapshot *kept = recovery->snapshots;
+
+        recovery->snapshots = kept->next;
+        free(kept);
+    }
     free(recovery);
     return NULL;
 }
@@ -92,12 +114,23 @@ void recovery_leave(struct sandbox *sb, bool adopted)
 static void on_adopted_ready(struct guest_link *link, void *userdata)
 {
     struct sandbox *sb = userdata;
+    struct error err = {0};
 
     (void)link;
     sb->reconnecting = false;
+    sb->held = false;
     log_sandbox(LOG_LEVEL_NOTICE, sb->id, "Sandbox is adopted");
     sandbox_sessions_adopt(sb);
     recovery_leave(sb, true);
+    sandbox_used(sb);
+    if (sb->state == SANDBOX_PAUSING) {
+        (void)sandbox_event(sb, EVENT_READY, NULL);
+        return;
+    }
+    sandbox_arm_idle(sb);
+    if (sandbox_store(sb, &err) < 0)
+        log_sandbox(LOG_LEVEL_WARNING, sb->id, "Failed to store its row: %s, ignoring", err.text);
+    sandbox_waits_kick(sb);
 }
 
 static void on_adopted_broken(struct guest_link *link, const struct error *reason, void *userdata)
@@ -107,48 +140,99 @@ static void on_adopted_broken(struct guest_link *link, const struct error *reaso
 
     if (sb->adopting)
         guest_fate_explain("after a restart of the daemon", sb->vm.log_path, &err);
-    sandbox_console_broken(link, &err, sb);
+    if (sb->adopting && sb->state == SANDBOX_PAUSING)
+        (void)sandbox_event(sb, EVENT_FAILED, &err);
+    else
+        sandbox_console_broken(link, &err, sb);
 }
 
-static void on_adopted(const struct backend_vm *vm, const struct error *err, void *userdata)
+static void adopt_link(struct sandbox *sb)
 {
     static const struct guest_link_callbacks callbacks = {on_adopted_ready, on_adopted_broken};
-    struct sandbox *sb = userdata;
-    struct guest_link_options options = {0};
-    struct link_identity identity;
+    const struct guest_link_options options = {
+        .loop = sb->core->loop,
+        .backend = sb->slot->backend,
+        .vm_id = sb->id,
+        .deadline_usec = clock_now_usec() + core_answer_timeout_usec(sb->core),
+        .thaw = LINK_THAW_UNLESS_THAWED,
+        .identity = &sb->identity,
+    };
     struct error why = {0};
-    int r;
+    int r = guest_link_new(&options, &callbacks, sb, &sb->link);
 
-    if (sb->core->closing)
-        return;
-    if (sb->state != SANDBOX_RUNNING) { /* its life time ended meanwhile */
-        sandbox_unpend(sb);
-        return;
-    }
-    sb->pending--;
-    if (err) {
-        (void)error_set_code(&why, ERR_GUEST_GONE,
-                             "sandbox '%s': its VM ended while no daemon watched it: %s", sb->id,
-                             err->text);
-        (void)sandbox_event(sb, EVENT_FAILED, &why);
-        return;
-    }
-    sb->vm = *vm;
-    sandbox_identity(sb, &identity);
-    options.loop = sb->core->loop;
-    options.backend = sb->slot->backend;
-    options.vm_id = sb->id;
-    options.deadline_usec = clock_now_usec() + core_answer_timeout_usec(sb->core);
-    options.thaw = LINK_THAW_UNLESS_THAWED;
-    options.identity = &identity;
-    r = guest_link_new(&options, &callbacks, sb, &sb->link);
     if (r < 0) {
         (void)error_set(&why, -r, "sandbox '%s': connect: %s", sb->id, errno_text(-r));
         (void)sandbox_event(sb, EVENT_FAILED, &why);
     }
 }
 
-static void adopt(struct sandbox *sb)
+/* A call that cannot be taken back is over; false: the sandbox is on its way out, or the core is.
+ */
+static bool still_adopting(struct sandbox *sb)
+{
+    if (sb->core->closing)
+        return false;
+    if (sb->state != SANDBOX_RUNNING && sb->state != SANDBOX_PAUSING) {
+        sandbox_unpend(sb); /* its life time ended meanwhile */
+        return false;
+    }
+    sb->pending--;
+    return true;
+}
+
+static void on_unpaused(const struct error *err, void *userdata)
+{
+    struct sandbox *sb = userdata;
+
+    if (!still_adopting(sb))
+        return;
+    if (err) /* it may never have been paused: the guest tells */
+        log_sandbox(LOG_LEVEL_DEBUG, sb->id, "Not resumed: %s", err->text);
+    adopt_link(sb);
+}
+
+static void on_vm_lost(struct sandbox *sb, const struct error *err)
+{
+    struct error why = {0};
+
+    if (sb->state == SANDBOX_PAUSING && sb->snapshot[0]) {
+        sb->vm_exists = false;
+        (void)sandbox_event(sb, EVENT_PAUSED, NULL);
+        return;
+    }
+    (void)error_set_code(&why, ERR_GUEST_GONE,
+                         "sandbox '%s': its VM ended while no daemon watched it: %s", sb->id,
+                         err->text);
+    (void)sandbox_event(sb, EVENT_FAILED, &why);
+}
+
+static void on_adopted(const struct backend_vm *vm, const struct error *err, void *userdata)
+{
+    struct sandbox *sb = userdata;
+    struct backend *backend;
+
+    if (!still_adopting(sb))
+        return;
+    if (err) {
+        on_vm_lost(sb, err);
+        return;
+    }
+    sb->vm = *vm;
+    /* It goes on: what was sealed before the row said so will be old. */
+    if (sb->snapshot[0])
+        snapshots_drop(sb->core, sb->snapshot);
+    sb->snapshot[0] = '\0';
+    backend = sb->slot->backend;
+    if (!sb->held || !backend->ops->resume) {
+        adopt_link(sb);
+        return;
+    }
+    sb->pending++;
+    if (backend->ops->resume(backend, sb->id, on_unpaused, sb) < 0)
+        on_unpaused(NULL, sb);
+}
+
+static void adopt(struct sandbox *sb, enum sandbox_state state)
 {
     struct error err = {0};
     char disk[512];
@@ -158,7 +242,7 @@ static void adopt(struct sandbox *sb)
     if (sandbox_sessions_load(sb, &err) < 0)
         log_sandbox(LOG_LEVEL_WARNING, sb->id, "Failed to load its sessions: %s, ignoring",
                     err.text);
-    sb->state = SANDBOX_RUNNING;
+    sb->state = state;
     sb->adopting = true;
     sb->reconnecting = true; /* and reconnect_until_usec is over: a break now is final */
     sb->core->recovery->left++;
@@ -196,9 +280,38 @@ static void remove_rest(struct sandbox *sb)
     }
 }
 
+/* The newest snapshot that was made for this sandbox's sleep, or "". It is not the one of its last.
+ */
+static const char *sealed_for(const struct recovery *recovery, const char *sandbox,
+                              const char *except)
+{
+    const struct kept_snapshot *newest = NULL;
+
+    for (const struct kept_snapshot *kept = recovery->snapshots; kept; kept = kept->next) {
+        if (strcmp(kept->sandbox, sandbox) == 0 && strcmp(kept->id, except) != 0 &&
+            (!newest || kept->created_wall_usec > newest->created_wall_usec))
+            newest = kept;
+    }
+    return newest ? newest->id : "";
+}
+
+/* Asleep, or about to be: no VM may be left. */
+static void recover_asleep(struct sandbox *sb, enum sandbox_state state)
+{
+    (void)sandbox_sessions_load(sb, NULL);
+    sb->state = state;
+    sb->held = false;
+    if (state == SANDBOX_PAUSED)
+        (void)sandbox_arm_lifetime(sb);
+    else /* whether a VM was started is not known for sure */
+        sb->vm_exists = sb->slot != NULL;
+    sandbox_kill_vm(sb);
+}
+
 static void recover_one(struct sandbox *sb, enum sandbox_state state)
 {
-    (void)sandbox_arm_lifetime(sb);
+    if (state != SANDBOX_PAUSED)
+        (void)sandbox_arm_lifetime(sb);
     switch (state) {
     case SANDBOX_CREATING:
     case SANDBOX_STOPPING:
@@ -212,12 +325,55 @@ static void recover_one(struct sandbox *sb, enum sandbox_state state)
         (void)sandbox_sessions_load(sb, NULL);
         sandbox_kill_vm(sb);
         return;
-    case SANDBOX_RUNNING:
-    case SANDBOX_PAUSING:
     case SANDBOX_PAUSED:
     case SANDBOX_RESUMING:
-        adopt(sb);
+        recover_asleep(sb, state);
         return;
+    case SANDBOX_PAUSING:
+        if (sb->snapshot[0]) { /* all is saved */
+            recover_asleep(sb, state);
+            return;
+        }
+        sb->held = true;
+        (void)snprintf(sb->snapshot, sizeof(sb->snapshot), "%s",
+                       sealed_for(sb->core->recovery, sb->id, sb->restored_from));
+        adopt(sb, SANDBOX_PAUSING);
+        return;
+    case SANDBOX_RUNNING:
+        adopt(sb, SANDBOX_RUNNING);
+        return;
+    }
+}
+
+/* ---- snapshots ---- */
+
+static void load_snapshot(const struct snapshot_info *info, void *userdata)
+{
+    struct recovery *recovery = userdata;
+    struct kept_snapshot *kept;
+
+    if (info->kind == SNAPSHOT_CHECKPOINT)
+        return;
+    kept = calloc(1, sizeof(*kept));
+    if (!kept)
+        return; /* a later start removes it */
+    memcpy(kept->id, info->id, sizeof(kept->id));
+    if (info->kind == SNAPSHOT_HIBERNATED)
+        memcpy(kept->sandbox, info->sandbox, sizeof(kept->sandbox));
+    kept->created_wall_usec = info->created_wall_usec;
+    kept->next = recovery->snapshots;
+    recovery->snapshots = kept;
+}
+
+static void sweep_snapshots(struct recovery *recovery)
+{
+    struct core *core = recovery->core;
+
+    for (struct kept_snapshot *kept = recovery->snapshots; kept; kept = kept->next) {
+        if (snapshots_in_use(core, kept->id))
+            continue;
+        log_notice("Removing snapshot '%s', which no sandbox needs", kept->id);
+        snapshots_drop(core, kept->id);
     }
 }
 
@@ -369,6 +525,8 @@ int core_recover(struct core *core, void (*done)(const struct error *err, void *
         core->recovery = recovery_free(recovery);
         return log_full(LOG_LEVEL_ERROR, -r, NULL, NULL, "Failed to read the store: %s", err.text);
     }
+    if (snapshot_each(core->snapshots, load_snapshot, recovery, &err) < 0)
+        log_warning("Failed to look for snapshots: %s, ignoring", err.text);
     if (templates_load(core, &err) < 0)
         log_warning("Failed to look for templates: %s, ignoring", err.text);
     sweep_sandboxes(recovery);
@@ -377,6 +535,7 @@ int core_recover(struct core *core, void (*done)(const struct error *err, void *
     memcpy(all, core->sandboxes, loaded.n * sizeof(*all));
     for (size_t i = 0; i < loaded.n; i++)
         recover_one(all[i], states[i]);
+    sweep_snapshots(recovery);
     leave(recovery);
     return 0;
 }

@@ -62,9 +62,17 @@ json_t *sandbox_to_json(const struct sandbox *sb)
         (void)json_object_set_new(json, "template", json_string(sb->template_id));
     else
         (void)json_object_del(json, "template");
+    if (sb->snapshot[0])
+        (void)json_object_set_new(json, "snapshot", json_string(sb->snapshot));
+    if (sb->checkpoint[0])
+        (void)json_object_set_new(json, "checkpoint", json_string(sb->checkpoint));
+    if (sb->slept_wall_usec)
+        set_time(json, "slept", sb->slept_wall_usec);
+    if (sb->woken_wall_usec)
+        set_time(json, "woken", sb->woken_wall_usec);
     if (sb->vm.pid > 0)
         (void)json_object_set_new(json, "pid", json_integer(sb->vm.pid));
-    if (sb->state == SANDBOX_FAILED)
+    if (sb->state == SANDBOX_FAILED || (sb->state == SANDBOX_PAUSED && sb->failure.errnum))
         (void)json_object_set_new(json, "error",
                                   json_pack("{s:s, s:o}", "code", error_code_name(sb->failure.code),
                                             "message", json_text(sb->failure.text)));

@@ -97,6 +97,11 @@ struct sandbox {
 
 int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *id,
                 struct sandbox **ret, struct error *err);
+/* A new one in state CREATING, listed and stored, with its deadlines. */
+int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandbox **ret,
+                struct error *err);
+/* One of which nothing was made yet. */
+void sandbox_discard(struct sandbox *sb);
 /* Frees what it holds; the VM is not touched. Always NULL. */
 struct sandbox *sandbox_free(struct sandbox *sb);
 /* Nothing of it calls back any more; calls under way may still come home to it. */

@@ -102,9 +102,8 @@ static int name_is_free(struct core *core, const char *tenant, const char *name,
     return 0;
 }
 
-int sandbox_create(struct core *core, const struct sandbox_spec *spec,
-                   const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
-                   struct error *err)
+int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandbox **ret,
+                struct error *err)
 {
     struct sandbox *sb = NULL;
     int r;
@@ -126,21 +125,42 @@ int sandbox_create(struct core *core, const struct sandbox_spec *spec,
                               core->max_sandboxes);
     }
     r = sandbox_store(sb, err);
-    if (r >= 0)
-        r = creation_start(sb, cb, userdata, err);
     if (r >= 0) {
         r = sandbox_arm_lifetime(sb);
         if (r < 0)
             (void)error_set(err, -r, "sandbox '%s': %s", sb->id, errno_text(-r));
     }
     if (r < 0) {
-        (void)store_sandbox_delete(core->store, sb->id, NULL);
-        creation_cancel(sb);
-        core_drop_sandbox(core, sb);
-        (void)sandbox_free(sb);
+        sandbox_discard(sb);
         return r;
     }
     sandbox_arm_deadline(sb, sandbox_state_timeout_usec(SANDBOX_CREATING));
+    *ret = sb;
+    return 0;
+}
+
+void sandbox_discard(struct sandbox *sb)
+{
+    (void)store_sandbox_delete(sb->core->store, sb->id, NULL);
+    core_drop_sandbox(sb->core, sb);
+    (void)sandbox_free(sb);
+}
+
+int sandbox_create(struct core *core, const struct sandbox_spec *spec,
+                   const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
+                   struct error *err)
+{
+    struct sandbox *sb = NULL;
+    int r;
+
+    r = sandbox_add(core, spec, &sb, err);
+    if (r < 0)
+        return r;
+    r = creation_start(sb, cb, userdata, err);
+    if (r < 0) {
+        sandbox_discard(sb);
+        return r;
+    }
     log_sandbox(LOG_LEVEL_INFO, sb->id, "Creating a sandbox of image '%s'",
                 sb->spec.image ? sb->spec.image : "(of its template)");
     if (ret)

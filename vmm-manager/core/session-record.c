@@ -10,8 +10,9 @@
 
 /* Sessions of a sandbox as JSON in a snapshot, and back. */
 
-#define LINE_MAX (16u * 1024u) /* of a command's text: all of a snapshot's must fit its manifest   \
-                                */
+#define LINE_MAX                                                                                   \
+    (16u * 1024u) /* of a command's text: all of a snapshot's must fit its manifest                \
+                   */
 
 static json_t *env_to_json(char *const *env)
 {

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "core/fault.h"
+#include "core/fork.h"
 #include "core/sandbox-private.h"
 
 /* One job for all of it: which fields are used depends on the verb. */
@@ -362,7 +363,7 @@ bool snapshots_in_use(const struct core *core, const char *id)
         if (strcmp(sb->snapshot, id) == 0 || strcmp(sb->restored_from, id) == 0)
             return true;
     }
-    return false;
+    return forks_use_snapshot(core, id);
 }
 
 void snapshots_release(struct core *core, const char *id)

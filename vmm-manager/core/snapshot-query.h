@@ -1,0 +1,28 @@
+#pragma once
+
+#include "core/core-private.h"
+#include "store/snapshot.h"
+
+/* Looking through the snapshots, on a worker; `done` comes once from the loop. */
+
+struct snapshot_query {
+    const char *tenant;     /* whose; NULL: of every one */
+    const char *sandbox;    /* those of it, and those that its state goes back to; NULL: all */
+    const char *checkpoint; /* the one that this sandbox's state follows; NULL or "": none */
+};
+
+/* An array of snapshots as docs/API.md has them, oldest first; owned by the callee. */
+typedef void (*snapshot_list_fn)(json_t *list, const struct error *err, void *userdata);
+int snapshot_list(struct core *core, const struct snapshot_query *query, snapshot_list_fn done,
+                  void *userdata);
+
+/*
+ * One of them, by id or name; the newest of that name. With `verify` every byte of it is checked.
+ * `done` may take what is in info by clearing it.
+ */
+typedef void (*snapshot_find_fn)(struct snapshot_info *info, const struct error *err,
+                                 void *userdata);
+int snapshot_find(struct core *core, const struct snapshot_query *query, const char *id_or_name,
+                  bool verify, snapshot_find_fn done, void *userdata);
+
+json_t *snapshot_to_json(const struct snapshot_info *info);
