@@ -17,6 +17,8 @@
 
 #define VMS_MAX 64
 
+#define MEMORY_BYTES (64u * 1024u)
+
 struct fake_knobs fake_knobs;
 
 struct fake_vm {
@@ -156,10 +158,19 @@ static void fake_probe(struct backend *b, struct backend_caps *ret)
     (void)b;
     ret->available = !fake_knobs.unavailable;
     ret->snapshot_memory = !fake_knobs.no_snapshots;
+    ret->snapshot_from_base = !fake_knobs.from_restored;
+    ret->snapshot_console = !fake_knobs.closes_console;
     (void)snprintf(ret->reason, sizeof(ret->reason), "switched off by the test");
     (void)snprintf(ret->version, sizeof(ret->version), "fake 1");
     (void)snprintf(ret->accelerator, sizeof(ret->accelerator), "none");
     (void)snprintf(ret->cpu_model, sizeof(ret->cpu_model), "none");
+}
+
+static int write_memory(const char *path, struct error *err)
+{
+    char memory[MEMORY_BYTES] = "memory";
+
+    return file_write_atomic(path, memory, sizeof(memory), 0600, err);
 }
 
 static int fake_boot(struct backend *b, const struct vm_spec *spec, uint64_t deadline_usec,
@@ -173,7 +184,7 @@ static int fake_boot(struct backend *b, const struct vm_spec *spec, uint64_t dea
     if (fake_knobs.fail_boot || !file_exists(spec->disk))
         (void)error_set_code(&a.err, ERR_BACKEND_FAILED, "boot fails as the test wants");
     else if (start(f, spec, fake_knobs.boot_mode, &a.vm, &a.err) >= 0 && spec->memory_file)
-        (void)file_write_atomic(spec->memory_file, "memory", 6, 0600, &a.err);
+        (void)write_memory(spec->memory_file, &a.err);
     return answer(f, &a);
 }
 
@@ -209,6 +220,22 @@ static int fake_save(struct backend *b, const char *id, const char *state_file,
     return answer(f, &a);
 }
 
+static int count_pages(struct page_source *pages, struct error *err)
+{
+    uint64_t offset;
+    const void *data;
+    size_t size;
+    int r;
+
+    fake_knobs.n_pages = 0;
+    for (;;) {
+        r = pages ? pages->ops->next(pages, &offset, &data, &size, err) : 0;
+        if (r <= 0)
+            return r;
+        fake_knobs.n_pages += (unsigned)(size / PAGE_BYTES);
+    }
+}
+
 static int fake_restore(struct backend *b, const struct vm_spec *spec, const struct vm_saved *saved,
                         uint64_t deadline_usec, backend_vm_fn done, void *userdata)
 {
@@ -220,8 +247,51 @@ static int fake_restore(struct backend *b, const struct vm_spec *spec, const str
     if (fake_knobs.fail_restore || !file_exists(saved->memory_file) ||
         !file_exists(saved->state_file) || !file_exists(spec->disk))
         (void)error_set_code(&a.err, ERR_BACKEND_FAILED, "restore fails as the test wants");
-    else
+    else if (count_pages(saved->pages, &a.err) >= 0)
         (void)start(f, spec, fake_knobs.restore_mode, &a.vm, &a.err);
+    return answer(f, &a);
+}
+
+static void signal_vm(struct fake *f, const char *id, int signo, struct error *err)
+{
+    struct fake_vm *vm = find(f, id);
+
+    if (!vm)
+        (void)error_set(err, ESRCH, "VM '%s' is not there", id);
+    else
+        (void)kill(vm->pid, signo);
+}
+
+/* The bridge stands still, the guest behind it does not: nothing tells the difference. */
+static int fake_snapshot(struct backend *b, const char *id, const char *state_file,
+                         const char *memory_file, uint64_t deadline_usec, backend_done_fn done,
+                         void *userdata)
+{
+    struct fake *f = (struct fake *)b;
+    struct answer a = {.done = done, .userdata = userdata};
+
+    (void)deadline_usec;
+    fake_knobs.n_snapshots++;
+    if (fake_knobs.fail_snapshot)
+        (void)error_set_code(&a.err, ERR_BACKEND_FAILED, "snapshot fails as the test wants");
+    else if (file_write_atomic(state_file, "state", 5, 0600, &a.err) >= 0 &&
+             write_memory(memory_file, &a.err) >= 0)
+        signal_vm(f, id, SIGSTOP, &a.err);
+    return answer(f, &a);
+}
+
+static int fake_resume(struct backend *b, const char *id, backend_done_fn done, void *userdata)
+{
+    struct fake *f = (struct fake *)b;
+    struct answer a = {.done = done, .userdata = userdata};
+
+    fake_knobs.n_resumes++;
+    if (fake_knobs.fail_resume)
+        (void)error_set_code(&a.err, ERR_BACKEND_FAILED, "resume fails as the test wants");
+    else
+        signal_vm(f, id, SIGCONT, &a.err);
+    if (fake_knobs.closes_console)
+        signal_vm(f, id, SIGUSR2, &a.err);
     return answer(f, &a);
 }
 
@@ -283,6 +353,8 @@ static const struct backend_ops ops = {
     .boot = fake_boot,
     .save = fake_save,
     .restore = fake_restore,
+    .snapshot = fake_snapshot,
+    .resume = fake_resume,
     .kill = fake_kill,
     .adopt = fake_adopt,
     .console_connect = fake_connect,

@@ -9,7 +9,11 @@
 struct fake_knobs {
     const char *boot_mode, *restore_mode; /* of fake-vmm; NULL: normal */
     bool unavailable, fail_boot, fail_restore, fail_save, no_snapshots;
-    unsigned n_boots, n_restores, n_saves, n_kills; /* counted */
+    bool fail_snapshot, fail_resume;
+    bool closes_console; /* a snapshot ends the connection to the console */
+    bool from_restored;  /* a snapshot holds what changed since the last restore only */
+    unsigned n_boots, n_restores, n_saves, n_kills, n_snapshots, n_resumes; /* counted */
+    unsigned n_pages; /* of the last restore */
 };
 extern struct fake_knobs fake_knobs;
 

@@ -47,16 +47,24 @@ static struct sandbox *make(struct world *w, enum sandbox_state state)
 
 /* -1: cannot happen, -2: on its way out. */
 static const int expected[SANDBOX_STATE_COUNT][SANDBOX_EVENT_COUNT] = {
-    /* ready, failed, guest-off, remove, expired, overdue */
-    [SANDBOX_CREATING] = {SANDBOX_RUNNING, -2, -2, -2, -2, -2},
-    [SANDBOX_RUNNING] = {-1, SANDBOX_FAILED, SANDBOX_STOPPED, -2, -2, -1},
-    [SANDBOX_PAUSING] = {-1, SANDBOX_FAILED, SANDBOX_STOPPED, -2, -2, SANDBOX_FAILED},
-    [SANDBOX_PAUSED] = {-1, SANDBOX_FAILED, SANDBOX_FAILED, -2, -2, -1},
-    [SANDBOX_RESUMING] = {SANDBOX_RUNNING, SANDBOX_FAILED, SANDBOX_STOPPED, -2, -2, SANDBOX_FAILED},
+    /* ready, failed, guest-off, remove, expired, overdue, pause, paused, resume, rollback */
+    [SANDBOX_CREATING] = {SANDBOX_RUNNING, -2, -2, -2, -2, -2, -1, -1, -1, -1},
+    /* A machine that cannot be snapshotted is back from its pause at once. */
+    [SANDBOX_RUNNING] = {-1, SANDBOX_FAILED, SANDBOX_STOPPED, -2, -2, -1, SANDBOX_RUNNING, -1,
+                         SANDBOX_RUNNING, SANDBOX_RESUMING},
+    [SANDBOX_PAUSING] = {SANDBOX_RUNNING, SANDBOX_FAILED, SANDBOX_FAILED, -2, -2, SANDBOX_FAILED,
+                         SANDBOX_PAUSING, SANDBOX_PAUSED, SANDBOX_PAUSING, -1},
+    [SANDBOX_PAUSED] = {-1, SANDBOX_FAILED, SANDBOX_FAILED, -2, -2, -1, SANDBOX_PAUSED, -1,
+                        SANDBOX_RESUMING, SANDBOX_RESUMING},
+    /* What cannot be resumed sleeps on. */
+    [SANDBOX_RESUMING] = {SANDBOX_RUNNING, SANDBOX_PAUSED, SANDBOX_PAUSED, -2, -2, SANDBOX_PAUSED,
+                          SANDBOX_RESUMING, SANDBOX_PAUSED, SANDBOX_RESUMING, -1},
     [SANDBOX_STOPPING] = {-1, SANDBOX_FAILED, SANDBOX_STOPPING, SANDBOX_STOPPING, SANDBOX_STOPPING,
-                          SANDBOX_FAILED},
-    [SANDBOX_STOPPED] = {-1, SANDBOX_STOPPED, SANDBOX_STOPPED, -2, -2, -1},
-    [SANDBOX_FAILED] = {-1, SANDBOX_FAILED, SANDBOX_FAILED, -2, -2, -1},
+                          SANDBOX_FAILED, SANDBOX_STOPPING, SANDBOX_STOPPING, SANDBOX_STOPPING, -1},
+    [SANDBOX_STOPPED] = {-1, SANDBOX_STOPPED, SANDBOX_STOPPED, -2, -2, -1, -1, SANDBOX_STOPPED, -1,
+                         SANDBOX_RESUMING},
+    [SANDBOX_FAILED] = {-1, SANDBOX_FAILED, SANDBOX_FAILED, -2, -2, -1, -1, SANDBOX_FAILED, -1,
+                        SANDBOX_RESUMING},
 };
 
 TEST(every_pair_of_state_and_event_does_what_the_table_says)

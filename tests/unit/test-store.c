@@ -30,6 +30,13 @@ static const struct sandbox_row row = {
     .timings = "1 2",
     .vm_exists = true,
     .created_wall_usec = 77,
+    .identity = "m b h",
+    .held = true,
+    .snapshot = "s",
+    .restored_from = "r",
+    .checkpoint = "c",
+    .slept_wall_usec = 78,
+    .woken_wall_usec = 79,
 };
 
 struct seen {
@@ -49,6 +56,13 @@ static void on_row(const struct sandbox_row *r, void *userdata)
     ASSERT_STREQ(r->origin, "{\"a\":1}");
     ASSERT_TRUE(r->vm_exists);
     ASSERT_EQ(r->created_wall_usec, 77);
+    ASSERT_STREQ(r->identity, "m b h");
+    ASSERT_TRUE(r->held);
+    ASSERT_STREQ(r->snapshot, "s");
+    ASSERT_STREQ(r->restored_from, "r");
+    ASSERT_STREQ(r->checkpoint, "c");
+    ASSERT_EQ(r->slept_wall_usec, 78);
+    ASSERT_EQ(r->woken_wall_usec, 79);
 }
 
 TEST(sandbox_survives_closing_and_is_updated_in_place)

@@ -55,7 +55,6 @@ void sandbox_quiesce(struct sandbox *sb)
     sb->idle = source_free(sb->idle);
     sb->waits_kick = source_free(sb->waits_kick);
     take_quiesce(sb->take);
-    wake_quiesce(sb->wake);
     creation_quiesce(sb);
 }
 

@@ -17,11 +17,13 @@ struct job {
     struct backend_slot *slots;   /* weak, of the core; probed under their locks */
     size_t n_slots;
     char id[MANIFEST_ID_SIZE];
-    struct backend_slot *slot;      /* weak */
-    struct backend_caps caps;       /* answer */
-    struct snapshot_writer *writer; /* owned */
-    struct snapshot_info info;      /* owned */
-    struct opened_snapshot opened;  /* owned */
+    struct backend_slot *slot;       /* weak */
+    struct backend_caps caps;        /* answer */
+    struct snapshot_writer *writer;  /* owned */
+    struct snapshot_info info;       /* owned */
+    struct opened_snapshot opened;   /* owned */
+    const struct snapshot *snapshot; /* weak: open until the job is done */
+    char path[512];
     struct error err;
     snapshots_prepared_fn prepared;
     snapshots_sealed_fn sealed;
@@ -189,13 +191,15 @@ void snapshots_writer_drop(struct core *core, struct snapshot_writer *writer)
         job_free(job);
 }
 
+static void remove_done(void *userdata, int cancelled);
+
 /* ---- open ---- */
 
 /* Made by another VMM or for another processor: not for this host. */
 static int check_fit(struct job *job, const struct snapshot_info *info)
 {
-    struct origin want = info->origin;
-    struct error why = {0};
+    struct origin host = {0};
+    int r;
 
     for (size_t i = 0; i < job->n_slots; i++) {
         if (strcmp(job->slots[i].backend->ops->name, info->origin.backend) == 0)
@@ -209,13 +213,14 @@ static int check_fit(struct job *job, const struct snapshot_info *info)
     if (!job->opened.caps.available)
         return error_set_code(&job->err, ERR_BACKEND_UNAVAILABLE, "snapshot '%s': backend '%s': %s",
                               job->id, info->origin.backend, job->opened.caps.reason);
-    (void)snprintf(want.backend_version, sizeof(want.backend_version), "%s",
+    (void)snprintf(host.backend, sizeof(host.backend), "%s", info->origin.backend);
+    (void)snprintf(host.backend_version, sizeof(host.backend_version), "%s",
                    job->opened.caps.version);
-    (void)snprintf(want.accelerator, sizeof(want.accelerator), "%s", job->opened.caps.accelerator);
-    (void)snprintf(want.cpu_model, sizeof(want.cpu_model), "%s", job->opened.caps.cpu_model);
-    if (origin_compare(&info->origin, &want, &why) < 0)
-        return error_set_code(&job->err, ERR_SNAPSHOT_INVALID, "snapshot '%s': %s", job->id,
-                              why.text);
+    (void)snprintf(host.accelerator, sizeof(host.accelerator), "%s", job->opened.caps.accelerator);
+    (void)snprintf(host.cpu_model, sizeof(host.cpu_model), "%s", job->opened.caps.cpu_model);
+    r = snapshot_fits(job->opened.snapshot, &host, &job->err);
+    if (r < 0)
+        return r;
     if (!file_exists(info->origin.image_path))
         return error_set_code(&job->err, ERR_IMAGE_NOT_FOUND,
                               "snapshot '%s': its image '%s' is not at '%s' any more", job->id,
@@ -263,6 +268,30 @@ int snapshots_open(struct core *core, const char *id, snapshots_opened_fn done, 
         return -ENOMEM;
     job->opened_fn = done;
     r = submit(job, open_run, open_done);
+    if (r < 0)
+        job_free(job);
+    return r;
+}
+
+static void disk_run(void *userdata)
+{
+    struct job *job = userdata;
+
+    (void)snapshot_copy_disk(job->snapshot, job->path, &job->err);
+}
+
+int snapshots_copy_disk(struct core *core, const struct snapshot *snapshot, const char *to,
+                        backend_done_fn done, void *userdata)
+{
+    struct job *job = job_new(core, NULL, userdata);
+    int r;
+
+    if (!job)
+        return -ENOMEM;
+    job->snapshot = snapshot;
+    (void)snprintf(job->path, sizeof(job->path), "%s", to);
+    job->done = done;
+    r = submit(job, disk_run, remove_done);
     if (r < 0)
         job_free(job);
     return r;

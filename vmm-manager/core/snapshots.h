@@ -31,6 +31,9 @@ struct opened_snapshot {
 typedef void (*snapshots_opened_fn)(struct opened_snapshot *opened, const struct error *err,
                                     void *userdata);
 int snapshots_open(struct core *core, const char *id, snapshots_opened_fn done, void *userdata);
+/* Its disk as a new file. The snapshot stays open until `done`. */
+int snapshots_copy_disk(struct core *core, const struct snapshot *snapshot, const char *to,
+                        backend_done_fn done, void *userdata);
 /* Closes what it holds, on a worker. Safe on a zeroed one. */
 void snapshots_close(struct core *core, struct opened_snapshot *opened);
 

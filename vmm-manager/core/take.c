@@ -28,8 +28,7 @@
  * release() is the way back: the VM is resumed, the guest thawed (or its console looked for again),
  * with the identity it had. For forks and checkpoints it runs beside the seal; for a sleep only
  * when a step failed or somebody wants to use the sandbox. The snapshot of a cancelled sleep is
- * removed before the VM runs on, so that no later daemon can take it for the sandbox's state; while
- * it is being sealed it loses its disk, and with it every chance to be taken for one.
+ * removed before the VM runs on, so that no later daemon can take it for the sandbox's state.
  *
  * Calls that cannot be taken back are counted here (busy) and in sb->pending. After take_abort()
  * their callbacks only end the take.
@@ -747,7 +746,7 @@ void take_hibernate(struct sandbox *sb)
     const struct take_options options = {.kind = SNAPSHOT_HIBERNATED};
     struct error err = {0};
 
-    if (begin(sb, &options, &err) >= 0)
+    if (sandbox_can_snapshot(sb, &err) >= 0 && begin(sb, &options, &err) >= 0)
         return;
     error_copy(&sb->pause_error, &err);
     (void)sandbox_event(sb, EVENT_READY, NULL);
@@ -755,23 +754,15 @@ void take_hibernate(struct sandbox *sb)
 
 /* ---- what happens meanwhile ---- */
 
+/* The step that is under way comes home first: nobody may touch the disk of what is being sealed.
+ */
 bool take_cancel(struct sandbox *sb)
 {
     struct take *t = sb->take;
-    char disk[576];
 
     if (!t || t->cancelled || t->step >= TAKE_COMMIT || t->vm_lost)
         return false;
     t->cancelled = true;
-    if (t->step != TAKE_SEAL || t->release != RELEASE_NOT)
-        return true; /* the step that is under way comes home first */
-    /*
-     * Without a disk what is being sealed is no snapshot. Where there is none, it has been sealed
-     * by now, and that is told soon.
-     */
-    (void)snprintf(disk, sizeof(disk), "%s/%s", t->dir, SNAPSHOT_DISK);
-    if (unlink(disk) == 0)
-        give_up(t);
     return true;
 }
 

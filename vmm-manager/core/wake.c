@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "core/disk-copy.h"
 #include "core/fault.h"
 #include "core/guest-fate.h"
 #include "core/lifecycle.h"
@@ -45,7 +44,6 @@ struct wake {
     char snapshot_id[MANIFEST_ID_SIZE];
     enum wake_step step;
     struct opened_snapshot opened; /* owned */
-    struct disk_copy *copy;        /* owned */
     unsigned busy;
     bool aborted, forgotten;
     bool stuck;      /* its VM does not end */
@@ -59,16 +57,9 @@ struct wake *wake_free(struct wake *w)
 {
     if (!w)
         return NULL;
-    (void)disk_copy_free(w->copy);
     snapshots_close(w->sandbox->core, &w->opened);
     free(w);
     return NULL;
-}
-
-void wake_quiesce(struct wake *w)
-{
-    if (w)
-        disk_copy_quiesce(w->copy);
 }
 
 static void progress(struct wake *w, const char *step)
@@ -277,7 +268,6 @@ static void on_disk(const struct error *err, void *userdata)
 
     if (!end_call(w))
         return;
-    w->copy = disk_copy_free(w->copy);
     if (err) {
         fail(w, err);
         return;
@@ -289,7 +279,7 @@ static void on_disk(const struct error *err, void *userdata)
 static void step_disk(struct wake *w)
 {
     struct sandbox *sb = w->sandbox;
-    char from[512], to[512];
+    char to[512];
     struct vm_spec spec;
     struct error err = {0};
     int r = fault_at("wake-disk");
@@ -304,11 +294,10 @@ static void step_disk(struct wake *w)
         fail(w, &err);
         return;
     }
-    (void)snprintf(from, sizeof(from), "%s/%s", snapshot_dir(w->opened.snapshot), SNAPSHOT_DISK);
     sandbox_vm_spec(sb, to, &spec);
     (void)unlink(to); /* of its last life, or of a daemon that died here */
     begin_call(w);
-    r = disk_copy_start(sb->core, from, to, sb->origin.disk_mib, on_disk, w, &w->copy);
+    r = snapshots_copy_disk(sb->core, w->opened.snapshot, to, on_disk, w);
     if (r < 0)
         call_failed(w, r, "copy the disk");
 }

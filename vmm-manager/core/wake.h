@@ -32,5 +32,4 @@ bool wake_is_stuck(const struct sandbox *sb);
 /* Before the sandbox is freed: its maker hears why there is none. */
 void wake_report_failure(struct sandbox *sb);
 void wake_forget(struct sandbox *sb);
-void wake_quiesce(struct wake *w);
 struct wake *wake_free(struct wake *w);
