@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +21,7 @@
 #include "base/fd.h"
 
 #define UNDO_MSEC 5000
+#define FILE_MIN_BYTES ((rlim_t)64 << 20)
 #define FORGET_MSEC 1 /* between two looks whether libvirt has forgotten a VM */
 
 void verb_domain_cleanup(virDomainPtr *dom)
@@ -203,6 +206,23 @@ static int start(struct driver *d, struct verb_request *q, struct backend_vm *vm
     return r;
 }
 
+/*
+ * The serial log is kept short while a daemon lives. Without one it cannot become longer than the
+ * disk is, the longest file that QEMU has to write: a guest that goes on ends with a signal.
+ */
+static void limit_files(pid_t pid, const char *disk)
+{
+    struct stat st;
+
+    if (stat(disk, &st) < 0)
+        return;
+    const struct rlimit limit = {
+        .rlim_cur = MAX((rlim_t)st.st_size, FILE_MIN_BYTES),
+        .rlim_max = RLIM_INFINITY,
+    };
+    (void)prlimit(pid, RLIMIT_FSIZE, &limit, NULL);
+}
+
 int verb_start(struct driver *d, struct verb_request *q, struct backend_vm *ret, int *ret_pidfd,
                struct error *err)
 {
@@ -224,6 +244,8 @@ int verb_start(struct driver *d, struct verb_request *q, struct backend_vm *ret,
         fd = root_open_vm(driver_root(d), q->id, &vm.pid);
         if (fd < 0)
             r = error_set_code(err, ERR_BACKEND_FAILED, "QEMU of '%s' ended at once", q->id);
+        else
+            limit_files(vm.pid, q->disk);
     }
     if (r < 0 && r != -EEXIST)
         undo_start(d, q->id, dom);
