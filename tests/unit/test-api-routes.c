@@ -26,7 +26,7 @@ TEST(docs_and_table_list_the_same_routes)
 
     ASSERT_TRUE(native_routes_count <= ARRAY_SIZE(seen));
     ASSERT_OK(file_read(HEARTH_SOURCE_DIR "/docs/API.md", 1024 * 1024, &text, &size, &err));
-    const char *end = strstr(text, "\n## Streams");
+    const char *end = strstr(text, "\n## Lists");
     const char *p = text;
     while ((p = next_route(p, method, rest)) && (!end || p < end)) {
         bool found = false;

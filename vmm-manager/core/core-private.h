@@ -71,6 +71,10 @@ struct core {
 
     struct fork *forks; /* owned list: those under way */
 
+    struct once *once; /* each owned by who made it; see idempotency.c */
+    size_t n_once;
+    struct core_listener *listeners, *telling; /* each owned by who made it; see events.c */
+
     struct recovery *recovery; /* owned, while core_recover() is under way */
     bool closing;              /* core_free(): results of workers are dropped */
 };

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/core-private.h"
+#include "core/events.h"
 #include "core/fork.h"
 #include "core/guest-fate.h"
 #include "core/keys.h"
@@ -170,6 +171,7 @@ void core_drop_sandbox(struct core *core, struct sandbox *sb)
     for (size_t i = 0; i < core->n_sandboxes; i++) {
         if (core->sandboxes[i] != sb)
             continue;
+        core_tell(sb, "removed");
         core->n_sandboxes--;
         memmove(&core->sandboxes[i], &core->sandboxes[i + 1],
                 (core->n_sandboxes - i) * sizeof(core->sandboxes[0]));

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/create.h"
+#include "core/events.h"
 #include "core/sandbox-private.h"
 #include "core/take.h"
 #include "core/wake.h"
@@ -58,6 +59,7 @@ static void set_state(struct sandbox *sb, enum sandbox_state state)
                 sandbox_state_name(sb->state), state == SANDBOX_FAILED ? ": " : "",
                 state == SANDBOX_FAILED ? sb->failure.text : "");
     sb->state = state;
+    core_tell(sb, sandbox_state_name(state));
     sandbox_arm_deadline(sb, state_timeouts[state]);
     if (sandbox_store(sb, &err) < 0)
         log_sandbox(LOG_LEVEL_WARNING, sb->id, "Failed to store the state: %s, ignoring", err.text);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/create.h"
+#include "core/events.h"
 #include "core/lifecycle.h"
 #include "core/recover.h"
 #include "core/sandbox-private.h"
@@ -133,6 +134,7 @@ int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandb
         sandbox_discard(sb);
         return r;
     }
+    core_tell(sb, sandbox_state_name(SANDBOX_CREATING));
     sandbox_arm_deadline(sb, sandbox_state_timeout_usec(SANDBOX_CREATING));
     *ret = sb;
     return 0;

@@ -29,5 +29,7 @@ int store_run(struct store *s, enum store_statement which, struct error *err);
 int store_error(struct store *s, int rc, const char *what, struct error *err);
 void store_bind_text(sqlite3_stmt *st, int index, const char *text); /* NULL is SQL NULL */
 void store_bind_u64(sqlite3_stmt *st, int index, uint64_t value);
+/* idempotency.c: its table; called by store_open(). */
+int store_once_set_up(struct store *s, struct error *err);
 const char *store_column_text(sqlite3_stmt *st, int column); /* "" for NULL */
 uint64_t store_column_u64(sqlite3_stmt *st, int column);

@@ -196,6 +196,8 @@ int store_open(const char *path, struct store **ret, struct error *err)
     }
     if (r >= 0)
         r = store_keys_set_up(s, err);
+    if (r >= 0)
+        r = store_once_set_up(s, err);
     for (size_t i = 0; r >= 0 && i < STORE_STATEMENT_COUNT; i++) {
         rc = sqlite3_prepare_v3(s->db, statements[i], -1, SQLITE_PREPARE_PERSISTENT,
                                 &s->statements[i], NULL);

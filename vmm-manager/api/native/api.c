@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "api/native/events.h"
 #include "api/native/exec-job.h"
 #include "api/native/native.h"
 #include "base/clock.h"
@@ -29,6 +30,11 @@ int api_native_new(struct core *core, struct loop *loop, struct api_native **ret
     api->loop = loop;
     api->started_wall_usec = clock_wall_usec();
     binary_id(api->binary_id, sizeof(api->binary_id));
+    int r = event_hub_new(core, loop, &api->events);
+    if (r < 0) {
+        free(api);
+        return error_set(err, -r, "api: %s", errno_text(-r));
+    }
     *ret = api;
     return 0;
 }
@@ -38,6 +44,8 @@ struct api_native *api_native_free(struct api_native *api)
     if (!api)
         return NULL;
     exec_jobs_free(api);
+    creations_free(api);
+    api->events = event_hub_free(api->events);
     free(api);
     return NULL;
 }

@@ -55,6 +55,12 @@ void handle_file_watch(struct request *req);
 void handle_file_read(struct request *req);
 void handle_file_write(struct request *req);
 
+/* events.c */
+void handle_events(struct request *req);
+
+/* usage.c */
+void handle_usage(struct request *req);
+
 /* keys.c */
 void handle_keys(struct request *req);
 void handle_key_new(struct request *req);

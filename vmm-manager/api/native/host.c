@@ -5,6 +5,7 @@
 
 #include "api/native/handlers.h"
 #include "api/native/native.h"
+#include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
 #include "kernel/kernel.h"
@@ -92,8 +93,9 @@ void handle_kernels(struct request *req)
 
 void handle_templates(struct request *req)
 {
-    request_answer(req, 200,
-                   json_pack("{s:o}", "templates", core_templates_to_json(native_of(req)->core)));
+    static const char *const order[] = {"created", "id", NULL};
+
+    native_answer_list(req, "templates", core_templates_to_json(native_of(req)->core), order);
 }
 
 void handle_template_remove(struct request *req)

@@ -4,6 +4,7 @@
 
 #include "api/native/handlers.h"
 #include "api/native/native.h"
+#include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
 #include "base/worker.h"
@@ -115,6 +116,7 @@ static void answer_import(struct request *req, const struct image_job *job)
 
 static void image_answer(struct request *req, const struct image_job *job)
 {
+    static const char *const order[] = {"name", NULL};
     json_t *list;
 
     if (job->verb == IMAGE_IMPORT) {
@@ -130,7 +132,7 @@ static void image_answer(struct request *req, const struct image_job *job)
         list = json_array();
         for (size_t i = 0; i < job->count; i++)
             (void)json_array_append_new(list, image_to_json(&job->images[i]));
-        request_answer(req, 200, json_pack("{s:o}", "images", list));
+        native_answer_list(req, "images", list, order);
         break;
     case IMAGE_FIND:
         request_answer(req, 200, image_to_json(&job->image));

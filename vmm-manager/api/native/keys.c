@@ -3,6 +3,7 @@
 
 #include "api/native/handlers.h"
 #include "api/native/native.h"
+#include "api/native/page.h"
 #include "core/keys.h"
 
 #define QUOTA_MAX (UINT64_C(1) << 30)
@@ -27,11 +28,11 @@ static bool whose(struct request *req, const char **ret)
 
 void handle_keys(struct request *req)
 {
+    static const char *const order[] = {"created", "id", NULL};
     const char *tenant;
 
     if (whose(req, &tenant))
-        request_answer(req, 200,
-                       json_pack("{s:o}", "keys", core_keys_to_json(native_of(req)->core, tenant)));
+        native_answer_list(req, "keys", core_keys_to_json(native_of(req)->core, tenant), order);
 }
 
 struct key_body {

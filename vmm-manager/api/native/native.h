@@ -15,6 +15,8 @@
 #define NDJSON_MAX (1024u * 1024u)            /* lines that wait for their reader */
 #define CALL_TIMEOUT_USEC (30 * USEC_PER_SEC) /* for a guest to answer a small question */
 
+struct creation_wait;
+struct event_hub;
 struct exec_job;
 
 struct api_native {
@@ -22,6 +24,8 @@ struct api_native {
     struct loop *loop; /* weak */
     uint64_t started_wall_usec;
     char binary_id[64];
+    struct event_hub *events;        /* owned */
+    struct creation_wait *creations; /* owned list: made for clients that will ask again */
     struct exec_job *jobs; /* owned list: processes that clients wait for, or left behind */
     void (*shutdown)(void *userdata); /* NULL: the loop ends */
     void *shutdown_userdata;
@@ -34,6 +38,9 @@ static inline struct api_native *native_of(const struct request *req)
 {
     return (struct api_native *)request_context(req);
 }
+
+/* create.c: lets go of creations that no request waits for. */
+void creations_free(struct api_native *api);
 
 /* The sandbox that the path names, its console; NULL: the error is already the answer. */
 struct sandbox *native_sandbox(struct request *req);

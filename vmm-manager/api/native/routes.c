@@ -47,6 +47,8 @@ const struct route native_routes[] = {
     {"POST", "/v1/images/import", handle_image_import, ROUTE_BODY | ROUTE_HOST},
     {"GET", "/v1/kernels", handle_kernels, ROUTE_HOME},
     {"GET", "/v1/templates", handle_templates, ROUTE_HOME},
+    {"GET", "/v1/events", handle_events, 0},
+    {"GET", "/v1/usage", handle_usage, 0},
     {"GET", "/v1/keys", handle_keys, ROUTE_ADMIN},
     {"POST", "/v1/keys", handle_key_new, ROUTE_BODY | ROUTE_ADMIN},
     {"DELETE", "/v1/keys/ID", handle_key_remove, ROUTE_ADMIN},

@@ -8,6 +8,7 @@
 
 #include "api/native/handlers.h"
 #include "api/native/native.h"
+#include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -23,10 +24,11 @@ static void add_sandbox(struct sandbox *sb, void *userdata)
 
 void handle_sandboxes(struct request *req)
 {
+    static const char *const order[] = {"created", "id", NULL};
     json_t *list = json_array();
 
     access_sandbox_each(req, native_of(req)->core, add_sandbox, list);
-    request_answer(req, 200, json_pack("{s:o}", "sandboxes", list));
+    native_answer_list(req, "sandboxes", list, order);
 }
 
 void handle_sandbox(struct request *req)
