@@ -87,11 +87,6 @@ static void say_text(int fd, const char *text)
     say(fd, text, strlen(text));
 }
 
-static void answer_well(int fd)
-{
-    say_text(fd, "HTTP/1.1 204 \r\nServer: Firecracker API\r\nConnection: keep-alive\r\n\r\n");
-}
-
 static void answer_slowly(int fd)
 {
     static const char text[] = "HTTP/1.1 204 \r\nServer: Firecracker API\r\n\r\n";
@@ -122,22 +117,65 @@ static void answer_huge(int fd, bool endless)
     }
 }
 
-/* What Firecracker leaves when it saves. */
-static void do_work(const char *request)
+static bool paused;
+
+static void write_file(const char *request, const char *key)
 {
-    static const char *const names[] = {"state", "memory"};
     static char page[8192];
+    const char *at = strstr(request, key);
+    char name[64];
+    int fd;
 
-    if (!strstr(request, "/snapshot/create"))
-        return;
     page[0] = 1;
-    for (int i = 0; i < 2; i++) {
-        int fd = open(names[i], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (!at || sscanf(at + strlen(key), "\":\"%63[^\"]", name) != 1)
+        exit(3);
+    fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, page, sizeof(page)) != (ssize_t)sizeof(page))
+        exit(3);
+    (void)close(fd);
+}
 
-        if (fd < 0 || write(fd, page, sizeof(page)) != (ssize_t)sizeof(page))
-            exit(3);
-        (void)close(fd);
+/* What Firecracker does of it. False: it is not in the state for that. */
+static bool do_work(const char *request)
+{
+    bool wants = paused;
+
+    if (strstr(request, "\"Paused\""))
+        wants = true;
+    else if (strstr(request, "\"Resumed\""))
+        wants = false;
+    else if (!strstr(request, "/snapshot/create"))
+        return true;
+    else if (!paused)
+        return false;
+    else {
+        write_file(request, "snapshot_path");
+        write_file(request, "mem_file_path");
+        return true;
     }
+    if (wants == paused)
+        return false;
+    paused = wants;
+    return true;
+}
+
+static void answer_well(int fd, const char *request)
+{
+    char text[256];
+
+    if (strncmp(request, "GET / ", 6) != 0) {
+        say_text(fd, "HTTP/1.1 204 \r\nServer: Firecracker API\r\nConnection: keep-alive\r\n\r\n");
+        return;
+    }
+    (void)snprintf(text, sizeof(text),
+                   "HTTP/1.1 200 \r\nContent-Length: %d\r\n\r\n{\"state\":\"%s\"}",
+                   paused ? 18 : 19, paused ? "Paused" : "Running");
+    say_text(fd, text);
+}
+
+static void refuse(int fd)
+{
+    say_text(fd, "HTTP/1.1 400 \r\nContent-Length: 30\r\n\r\n{\"fault_message\":\"no such VM\"}");
 }
 
 /* True: the connection is of no more use. */
@@ -150,15 +188,14 @@ static bool misbehave(int fd, const char *fault, const char *request)
     if (strcmp(fault, "close-early") == 0)
         return true;
     if (strcmp(fault, "error-400") == 0) {
-        say_text(fd,
-                 "HTTP/1.1 400 \r\nContent-Length: 30\r\n\r\n{\"fault_message\":\"no such VM\"}");
+        refuse(fd);
         return false;
     }
     if (strcmp(fault, "error-500") == 0) {
         say_text(fd, "HTTP/1.1 500 \r\nContent-Length: 0\r\n\r\n");
         return false;
     }
-    do_work(request);
+    (void)do_work(request);
     if (strcmp(fault, "hang-after") == 0)
         hang();
     if (strcmp(fault, "die-after") == 0)
@@ -229,8 +266,10 @@ _Noreturn static void serve(int listener, int fault_at, const char *fault)
                 over = misbehave(fd, fault, request);
                 continue;
             }
-            do_work(request);
-            answer_well(fd);
+            if (do_work(request))
+                answer_well(fd, request);
+            else
+                refuse(fd);
         }
         if (fd >= 0)
             (void)close(fd);

@@ -137,7 +137,8 @@ TEST(requests_name_only_files_of_the_jail)
 {
     struct vm_spec spec = {.cpus = 2, .memory_mib = 256, .kernel = "/k", .disk = "/d"};
     struct fc_request requests[FC_REQUESTS_MAX];
-    int n = fc_machine_boot(&spec, requests);
+    struct fc_options options = {0};
+    int n = fc_machine_boot(&spec, &options, requests);
 
     ASSERT_OK(n);
     ASSERT_STREQ(requests[n - 1].path, "/actions");
@@ -147,8 +148,102 @@ TEST(requests_name_only_files_of_the_jail)
         ASSERT_TRUE(text && !strstr(text, "\"/"));
     }
     fc_requests_done(requests, n);
-    n = fc_machine_restore(requests);
+    n = fc_machine_restore(&(struct fc_load){0}, &options, requests);
     ASSERT_EQ(n, 2);
     ASSERT_STREQ(requests[1].path, "/snapshot/load");
     fc_requests_done(requests, n);
+}
+
+static char *body_of(struct fc_request *requests, int n, const char *path)
+{
+    char *text = NULL;
+
+    for (int i = 0; i < n; i++)
+        if (!text && strcmp(requests[i].path, path) == 0)
+            text = json_dumps(requests[i].body, JSON_COMPACT);
+    fc_requests_done(requests, n);
+    return text;
+}
+
+TEST(what_an_operator_sets_reaches_firecracker)
+{
+    struct vm_spec spec = {.cpus = 1, .memory_mib = 128};
+    struct fc_load load = {.pager = true, .tap = "tap7"};
+    struct fc_request requests[FC_REQUESTS_MAX];
+    struct fc_options options;
+    struct error err = {0};
+
+    (void)setenv("HEARTH_FC_DISK_RATE", "8M", 1);
+    (void)setenv("HEARTH_FC_CPU_TEMPLATE", "T2S", 1);
+    (void)setenv("HEARTH_FC_CLOCK_REALTIME", "1", 1);
+    ASSERT_OK(fc_options_read(&options, &err));
+    {
+        _cleanup_free_ char *text =
+            body_of(requests, fc_machine_boot(&spec, &options, requests), "/machine-config");
+
+        ASSERT_TRUE(text && strstr(text, "\"cpu_template\":\"T2S\""));
+    }
+    {
+        _cleanup_free_ char *text =
+            body_of(requests, fc_machine_restore(&load, &options, requests), "/drives/disk");
+
+        ASSERT_TRUE(text && strstr(text, "\"size\":8388608") && strstr(text, "\"ops\":null"));
+    }
+    {
+        _cleanup_free_ char *text =
+            body_of(requests, fc_machine_restore(&load, &options, requests), "/snapshot/load");
+
+        ASSERT_TRUE(text && strstr(text, "\"Uffd\"") && strstr(text, "\"pager.sock\""));
+        ASSERT_TRUE(strstr(text, "\"host_dev_name\":\"tap7\""));
+        ASSERT_TRUE(strstr(text, "\"uds_path\":\"console.sock\""));
+#if defined(__x86_64__)
+        ASSERT_TRUE(strstr(text, "\"clock_realtime\":true"));
+#endif
+    }
+    (void)unsetenv("HEARTH_FC_DISK_RATE");
+    (void)unsetenv("HEARTH_FC_CPU_TEMPLATE");
+    (void)unsetenv("HEARTH_FC_CLOCK_REALTIME");
+}
+
+TEST(options_that_make_no_sense_are_named)
+{
+    static const char *const wrong[][2] = {
+        {"HEARTH_FC_POOL", "65"},           {"HEARTH_FC_POOL", "many"},
+        {"HEARTH_FC_DISK_RATE", "1K"},      {"HEARTH_FC_DISK_IOPS", "-1"},
+        {"HEARTH_FC_CPU_TEMPLATE", "../x"}, {"HEARTH_FC_CLOCK_REALTIME", "yes"},
+    };
+    struct fc_options options;
+
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        struct error err = {0};
+
+        (void)setenv(wrong[i][0], wrong[i][1], 1);
+        ASSERT_ERR(fc_options_read(&options, &err), EINVAL);
+        ASSERT_TRUE(strstr(err.text, wrong[i][0]) && strstr(err.text, wrong[i][1]));
+        (void)unsetenv(wrong[i][0]);
+    }
+    ASSERT_OK(fc_options_read(&options, NULL));
+    ASSERT_EQ(options.pool_size, 2);
+}
+
+TEST(what_leaves_a_jail_is_a_file)
+{
+    char base[256], to[256], link_path[512];
+    _cleanup_free_ char *text = NULL;
+    struct fc_jail jail;
+    struct error err = {0};
+
+    (void)snprintf(base, sizeof(base), "%s/b", test_tmpdir());
+    (void)snprintf(to, sizeof(to), "%s/out", test_tmpdir());
+    ASSERT_OK(fc_jail_make(&jail, base, "firecracker", false, 0, &err));
+    (void)snprintf(link_path, sizeof(link_path), "%s/state", jail.root);
+    ASSERT_OK(symlink("/etc/passwd", link_path));
+    ASSERT_TRUE(fc_jail_copy_out(&jail, "state", to, &err) < 0);
+    ASSERT_TRUE(fc_jail_take_out(&jail, "state", to, &err) < 0);
+    ASSERT_TRUE(access(to, F_OK) < 0);
+    ASSERT_OK(file_write_atomic(link_path, "x", 1, 0600, NULL));
+    ASSERT_OK(fc_jail_take_out(&jail, "state", to, &err));
+    ASSERT_OK(file_read(to, 16, &text, NULL, NULL));
+    ASSERT_STREQ(text, "x");
+    ASSERT_OK(fc_jail_remove(&jail, &err));
 }

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/page-source.h"
 #include "base/strv.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -170,23 +171,117 @@ int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const
     return 0;
 }
 
+/*
+ * What is in the jail is the process's to change: a name there may be a link to anywhere. Beside
+ * the root it is out of its reach; only then it is looked at.
+ */
 int fc_jail_take_out(const struct fc_jail *jail, const char *name, const char *to,
                      struct error *err)
 {
-    char from[108];
-    int r;
+    char from[108], safe[256];
+    struct stat st;
+    int r = 0;
 
     fc_jail_path(jail, name, from);
-    if (jail->jailed && chown(from, 0, 0) < 0)
-        return error_set(err, errno, "chown '%s': %s", from, errno_text(errno));
-    if (rename(from, to) == 0)
+    (void)snprintf(safe, sizeof(safe), "%s/out-%s", jail->dir, name);
+    if (rename(from, safe) < 0)
+        return error_set(err, errno, "move '%s': %s", from, errno_text(errno));
+    if (lstat(safe, &st) < 0 || !S_ISREG(st.st_mode))
+        r = error_set(err, EINVAL, "'%s' is no file", from);
+    else if (jail->jailed && lchown(safe, 0, 0) < 0)
+        r = error_set(err, errno, "chown '%s': %s", safe, errno_text(errno));
+    if (r >= 0 && rename(safe, to) == 0)
         return 0;
-    if (errno != EXDEV)
-        return error_set(err, errno, "move '%s' to '%s': %s", from, to, errno_text(errno));
-    (void)unlink(to);
-    r = file_copy_sparse(from, to, 0600, err);
-    if (r == 0)
-        (void)unlink(from);
+    if (r >= 0 && errno != EXDEV)
+        r = error_set(err, errno, "move '%s' to '%s': %s", safe, to, errno_text(errno));
+    if (r >= 0) {
+        (void)unlink(to);
+        r = file_copy_sparse(safe, to, 0600, err);
+    }
+    (void)unlink(safe);
+    return r;
+}
+
+int fc_jail_copy_out(const struct fc_jail *jail, const char *name, const char *to,
+                     struct error *err)
+{
+    _cleanup_close_ int fd = -EBADF;
+    char from[108], path[64];
+    struct stat st;
+
+    fc_jail_path(jail, name, from);
+    fd = open(from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return error_set(err, errno, "open '%s': %s", from, errno_text(errno));
+    if (!S_ISREG(st.st_mode))
+        return error_set(err, EINVAL, "'%s' is no file", from);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return file_copy_sparse(path, to, 0600, err);
+}
+
+/* ---- memory of a VM's own ---- */
+
+static int put_zeros(int fd, uint64_t offset, size_t size)
+{
+    static const uint8_t zeros[PAGE_BYTES];
+
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size) == 0)
+        return 0;
+    if (errno != EOPNOTSUPP)
+        return -errno;
+    for (size_t at = 0; at < size; at += PAGE_BYTES)
+        if (pwrite(fd, zeros, PAGE_BYTES, (off_t)(offset + at)) != (ssize_t)PAGE_BYTES)
+            return -EIO;
+    return 0;
+}
+
+static int put_pages(int fd, uint64_t offset, const void *data, size_t size)
+{
+    const uint8_t *from = data;
+
+    if (!data)
+        return put_zeros(fd, offset, size);
+    while (size > 0) {
+        ssize_t n = pwrite(fd, from, size, (off_t)offset);
+
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        n = MAX(n, (ssize_t)0);
+        from += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+int fc_jail_compose(const struct fc_jail *jail, const char *base, struct page_source *pages,
+                    const char *name, struct error *err)
+{
+    _cleanup_close_ int fd = -EBADF;
+    uint64_t offset;
+    const void *data;
+    char to[108];
+    size_t size;
+    struct stat st;
+    int r;
+
+    fc_jail_path(jail, name, to);
+    r = file_copy_sparse(base, to, 0600, err);
+    if (r < 0)
+        return r;
+    fd = open(to, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return error_set(err, errno, "open '%s': %s", to, errno_text(errno));
+    while ((r = pages->ops->next(pages, &offset, &data, &size, err)) > 0) {
+        if (offset > (uint64_t)st.st_size || size > (uint64_t)st.st_size - offset)
+            return error_set_code(err, ERR_SNAPSHOT_INVALID,
+                                  "the snapshot has pages beyond the end of '%s'", base);
+        r = put_pages(fd, offset, data, size);
+        if (r < 0)
+            return error_set(err, -r, "write '%s': %s", to, errno_text(-r));
+    }
+    if (r >= 0 && jail->jailed && fchown(fd, jail->uid, jail->uid) < 0)
+        r = error_set(err, errno, "chown '%s': %s", to, errno_text(errno));
     return r;
 }
 

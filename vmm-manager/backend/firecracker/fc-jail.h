@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/page-source.h"
 
 /*
  * The directory that a Firecracker process sees as its root (jailed) or works in (plain), and what
@@ -52,6 +53,14 @@ int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus
 /* Moves a file that Firecracker wrote out of the jail; copies when it must cross file systems. */
 int fc_jail_take_out(const struct fc_jail *jail, const char *name, const char *to,
                      struct error *err);
+
+/* The same, but the file stays there; `to` must not exist. */
+int fc_jail_copy_out(const struct fc_jail *jail, const char *name, const char *to,
+                     struct error *err);
+
+/* A copy of `base` with `pages` over it, as a file of the jail that its user may read. */
+int fc_jail_compose(const struct fc_jail *jail, const char *base, struct page_source *pages,
+                    const char *name, struct error *err);
 
 /* Removes all of it, with its cgroup. No process may be left in it. */
 int fc_jail_remove(const struct fc_jail *jail, struct error *err);

@@ -59,14 +59,16 @@ static void add_serial(struct builder *b)
                   "one_time_burst", SERIAL_BURST_BYTES, "refill_time", 1000));
 }
 
-int fc_machine_boot(const struct vm_spec *spec, struct fc_request requests[FC_REQUESTS_MAX])
+int fc_machine_boot(const struct vm_spec *spec, const struct fc_options *options,
+                    struct fc_request requests[FC_REQUESTS_MAX])
 {
     struct builder b = {.requests = requests};
+    const char *cpu = options->cpu_template[0] ? options->cpu_template : NULL;
 
     add_serial(&b);
     add(&b, "PUT", "/machine-config",
-        json_pack("{s:i, s:i, s:b}", "vcpu_count", (int)spec->cpus, "mem_size_mib",
-                  (int)spec->memory_mib, "smt", 0));
+        json_pack("{s:i, s:i, s:b, s:s*}", "vcpu_count", (int)spec->cpus, "mem_size_mib",
+                  (int)spec->memory_mib, "smt", 0, "cpu_template", cpu));
     add(&b, "PUT", "/boot-source",
         json_pack("{s:s, s:s, s:s}", "kernel_image_path", "kernel", "initrd_path", "initramfs",
                   "boot_args", BOOT_ARGS));
@@ -85,24 +87,111 @@ int fc_machine_boot(const struct vm_spec *spec, struct fc_request requests[FC_RE
     return finish(&b);
 }
 
-int fc_machine_restore(struct fc_request requests[FC_REQUESTS_MAX])
+/*
+ * A record of changed pages is kept from the load on, so that snapshots hold only those. It is not
+ * part of a snapshot. On top of memory that is mapped privately it costs next to nothing: the first
+ * write to a page is a fault with it and without.
+ *
+ * clock_realtime would let the guest's monotonic clock go on over the pause: a sleep or a time-out
+ * of a hibernated command would be over at once. Wall clock is set by the thaw in any case.
+ */
+static json_t *load_body(const struct fc_load *load, const struct fc_options *options)
+{
+    json_t *body =
+        json_pack("{s:s, s:{s:s, s:s}, s:b, s:b, s:{s:s}}", "snapshot_path", FC_NAME_STATE,
+                  "mem_backend", "backend_type", load->pager ? "Uffd" : "File", "backend_path",
+                  load->pager ? FC_NAME_PAGER : FC_NAME_MEMORY, "track_dirty_pages", 1, "resume_vm",
+                  1, "vsock_override", "uds_path", "console.sock");
+    int r = body ? 0 : -1;
+
+    if (r == 0 && load->tap)
+        r = json_object_set_new(
+            body, "network_overrides",
+            json_pack("[{s:s, s:s}]", "iface_id", "net", "host_dev_name", load->tap));
+#if defined(__x86_64__)
+    if (r == 0 && options->clock_realtime)
+        r = json_object_set_new(body, "clock_realtime", json_true());
+#else
+    (void)options;
+#endif
+    if (r < 0) {
+        json_decref(body);
+        return NULL;
+    }
+    return body;
+}
+
+static json_t *bucket(uint64_t per_second)
+{
+    return per_second == 0
+               ? json_null()
+               : json_pack("{s:I, s:i}", "size", (json_int_t)per_second, "refill_time", 1000);
+}
+
+int fc_machine_restore(const struct fc_load *load, const struct fc_options *options,
+                       struct fc_request requests[FC_REQUESTS_MAX])
 {
     struct builder b = {.requests = requests};
-    json_t *body = json_pack("{s:s, s:{s:s, s:s}, s:b}", "snapshot_path", "state", "mem_backend",
-                             "backend_type", "File", "backend_path", "memory", "resume_vm", 1);
 
     add_serial(&b);
-    add(&b, "PUT", "/snapshot/load", body);
+    add(&b, "PUT", "/snapshot/load", load_body(load, options));
+    if (options->disk_bytes_per_second > 0 || options->disk_ops_per_second > 0)
+        add(&b, "PATCH", "/drives/disk",
+            json_pack("{s:s, s:{s:o, s:o}}", "drive_id", "disk", "rate_limiter", "bandwidth",
+                      bucket(options->disk_bytes_per_second), "ops",
+                      bucket(options->disk_ops_per_second)));
     return finish(&b);
+}
+
+static void add_pause(struct builder *b)
+{
+    add(b, "PATCH", "/vm", json_pack("{s:s}", "state", "Paused"));
+}
+
+static void add_create(struct builder *b, const char *type, const char *state, const char *memory)
+{
+    add(b, "PUT", "/snapshot/create",
+        json_pack("{s:s, s:s, s:s}", "snapshot_type", type, "snapshot_path", state, "mem_file_path",
+                  memory));
 }
 
 int fc_machine_save(struct fc_request requests[FC_REQUESTS_MAX])
 {
     struct builder b = {.requests = requests};
 
-    add(&b, "PATCH", "/vm", json_pack("{s:s}", "state", "Paused"));
-    add(&b, "PUT", "/snapshot/create",
-        json_pack("{s:s, s:s, s:s}", "snapshot_type", "Full", "snapshot_path", "state",
-                  "mem_file_path", "memory"));
+    add_pause(&b);
+    add_create(&b, "Full", FC_NAME_STATE, FC_NAME_MEMORY);
     return finish(&b);
+}
+
+int fc_machine_snapshot(bool booted, struct fc_request requests[FC_REQUESTS_MAX])
+{
+    struct builder b = {.requests = requests};
+
+    add_pause(&b);
+    add_create(&b, booted ? "Full" : "Diff", FC_NAME_NEW_STATE, FC_NAME_CHANGED);
+    return finish(&b);
+}
+
+int fc_machine_resume(struct fc_request requests[FC_REQUESTS_MAX])
+{
+    struct builder b = {.requests = requests};
+
+    add(&b, "PATCH", "/vm", json_pack("{s:s}", "state", "Resumed"));
+    return finish(&b);
+}
+
+int fc_machine_wake(bool booted, struct fc_request requests[FC_REQUESTS_MAX])
+{
+    struct builder b = {.requests = requests};
+
+    add_create(&b, booted ? "Full" : "Diff", FC_NAME_NEW_STATE, FC_NAME_CHANGED);
+    add(&b, "PATCH", "/vm", json_pack("{s:s}", "state", "Resumed"));
+    return finish(&b);
+}
+
+int fc_machine_look(struct fc_request requests[FC_REQUESTS_MAX])
+{
+    requests[0] = (struct fc_request){.method = "GET", .path = "/"};
+    return 1;
 }

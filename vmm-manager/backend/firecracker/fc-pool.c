@@ -88,7 +88,7 @@ void fc_pool_fill(struct fc *b)
 {
     if (b->closing || clock_now_usec() < b->pool_not_before_usec)
         return;
-    while (b->n_idle + b->n_spawning < b->pool_size)
+    while (b->n_idle + b->n_spawning < b->options.pool_size)
         if (spawn_one(b) < 0)
             return;
 }

@@ -14,6 +14,8 @@
  *   PREPARING  a worker starts a process (or takes over an idle one) and shares the VM's files
  *   CALLING    requests of a verb go to Firecracker's API, one after the other
  *   RUNNING    nothing to do; the process is watched
+ *   COPYING    a worker copies what a snapshot of a VM wrote out of its jail
+ *   PAUSED     after a snapshot, until resume() or kill(); the process is watched
  *   ENDING     SIGKILL is sent; waits for the process to be gone
  *   CLEANING   a worker takes a saved VM's files out, removes jail and record
  *
@@ -24,6 +26,8 @@ enum fc_phase {
     FC_PREPARING,
     FC_CALLING,
     FC_RUNNING,
+    FC_COPYING,
+    FC_PAUSED,
     FC_ENDING,
     FC_CLEANING,
 };
@@ -33,6 +37,11 @@ enum fc_verb {
     VERB_BOOT,
     VERB_RESTORE,
     VERB_SAVE,
+    VERB_SNAPSHOT,
+    VERB_UNDO, /* a snapshot failed; the VM is made to run again */
+    VERB_RESUME,
+    VERB_LOOK, /* of an adoption */
+    VERB_WAKE, /* of one that was left paused */
 };
 
 struct fc;
@@ -63,7 +72,8 @@ struct fc_vm {
     struct fc_request requests[FC_REQUESTS_MAX]; /* owned */
     int n_requests, next_request;
     struct fc_call *call; /* owned */
-    char *state_file;     /* owned; of a save */
+    char *state_file;     /* owned; of a save or a snapshot */
+    char *changed_file;   /* owned; of a snapshot */
     bool saved;           /* all that is left is to take the files out */
     backend_vm_fn on_vm;
     backend_done_fn on_done;
@@ -87,13 +97,14 @@ struct fc {
     struct source *housework;         /* owned; timer */
     bool closing;                     /* no more work is begun */
     uint64_t uids[FC_UID_COUNT / 64]; /* bit set: a jail has this one */
+    struct fc_options options;
 
     pthread_mutex_t lock; /* guards the next two: probe() runs on a worker */
     bool found;
     struct fc_programs programs;
 
     struct fc_idle *idle; /* owned list: processes that wait for a VM */
-    unsigned n_idle, n_spawning, pool_size;
+    unsigned n_idle, n_spawning;
     uint64_t pool_not_before_usec; /* after a failure */
 };
 
@@ -119,16 +130,30 @@ void fc_vm_free(struct fc_vm *vm);
 int fc_vm_watch(struct fc_vm *vm);
 /* Sends the requests of the verb, then answers. */
 void fc_vm_call(struct fc_vm *vm);
+/* The verb under way is over, with vm->err or well. */
+void fc_vm_answer(struct fc_vm *vm);
 /* Ends it, with `err` (may be NULL) as the answer of the verb under way. */
 void fc_vm_end(struct fc_vm *vm, const struct error *err);
 int fc_vm_kill(struct fc_vm *vm, backend_done_fn done, void *userdata);
 /* A phase on a worker is over: cleaning is. */
 void fc_vm_finish(struct fc_vm *vm);
 
+/* ---- fc-snapshot.c ---- */
+int fc_vm_snapshot(struct fc_vm *vm, const char *state_file, const char *memory_file,
+                   uint64_t deadline_usec, backend_done_fn done, void *userdata);
+int fc_vm_resume(struct fc_vm *vm, backend_done_fn done, void *userdata);
+/* Finds out whether an earlier daemon left it paused; then it is made to run. */
+int fc_vm_adopt(struct fc_vm *vm, backend_vm_fn done, void *userdata);
+/* All files of a snapshot are written; a worker copies them. */
+void fc_vm_copy(struct fc_vm *vm);
+/* A snapshot failed after the pause: the VM shall run, then the failure is told. */
+void fc_vm_undo(struct fc_vm *vm, const struct error *err);
+/* What the first answer of an adoption says. */
+void fc_vm_adopted(struct fc_vm *vm, const json_t *answer);
+
 /* ---- fc-work.c: what blocks ---- */
-/* A process with the VM's files; takes an idle one if there is. */
-int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const char *memory_file,
-                  const char *state_file);
+/* A process with the VM's files; takes an idle one if there is. `saved` NULL: it will be booted. */
+int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const struct vm_saved *saved);
 /* Tries again later when the queue is full. */
 void fc_vm_clean(struct fc_vm *vm);
 /* Jails that no VM has a claim to, left by a daemon that died: killed and removed. */

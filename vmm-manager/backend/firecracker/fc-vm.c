@@ -72,6 +72,7 @@ void fc_vm_free(struct fc_vm *vm)
     free(vm->disk);
     free(vm->memory_file);
     free(vm->state_file);
+    free(vm->changed_file);
     free(vm);
 }
 
@@ -123,8 +124,11 @@ void fc_vm_finish(struct fc_vm *vm)
     struct fc *b = vm->b;
     struct answer a = {0};
     char id[sizeof(vm->id)], reason[sizeof(vm->reason)];
-    bool tell = vm->died && vm->verb == VERB_NONE && !vm->kills;
+    bool ran = vm->verb == VERB_SNAPSHOT || vm->verb == VERB_UNDO || vm->verb == VERB_RESUME;
+    bool tell = (ran || (vm->died && vm->verb == VERB_NONE)) && !vm->kills;
 
+    if (!vm->reason[0])
+        (void)snprintf(vm->reason, sizeof(vm->reason), "%.255s", vm->err.text);
     if (vm->vmm.jail.jailed)
         fc_uid_release(b, vm->vmm.jail.uid);
     take_verb_answer(vm, &a);
@@ -217,36 +221,63 @@ int fc_vm_kill(struct fc_vm *vm, backend_done_fn done, void *userdata)
 
 /* ---- requests ---- */
 
-static void on_answer(long status _unused_, const json_t *answer _unused_, const struct error *err,
-                      void *userdata)
+/* A request of the verb failed: what becomes of the VM. */
+static void on_failure(struct fc_vm *vm, long status, const struct error *err)
+{
+    bool first = vm->next_request == 0;
+
+    forget_requests(vm);
+    if (vm->verb != VERB_SNAPSHOT || (first && status < 400)) {
+        fc_vm_end(vm, err);
+    } else if (first) {
+        /* The pause was refused. A resume without one would silence the vsock device. */
+        error_copy(&vm->err, err);
+        vm->phase = FC_RUNNING;
+        fc_vm_answer(vm);
+    } else {
+        fc_vm_undo(vm, err);
+    }
+}
+
+static void on_answer(long status, const json_t *answer, const struct error *err, void *userdata)
 {
     struct fc_vm *vm = userdata;
 
     vm->call = NULL;
-    if (err) {
+    if (vm->verb == VERB_LOOK) {
+        forget_requests(vm);
+        fc_vm_adopted(vm, answer);
+    } else if (err) {
         struct error why = *err;
 
         error_wrap(&why, "'%s'", vm->id);
-        fc_vm_end(vm, &why);
-        return;
+        on_failure(vm, status, &why);
+    } else {
+        vm->next_request++;
+        fc_vm_call(vm);
     }
-    vm->next_request++;
-    fc_vm_call(vm);
+}
+
+void fc_vm_answer(struct fc_vm *vm)
+{
+    struct answer a = {0};
+
+    take_verb_answer(vm, &a);
+    give(&a);
 }
 
 static void succeed(struct fc_vm *vm)
 {
-    struct answer a = {0};
-
     forget_requests(vm);
     if (vm->verb == VERB_SAVE) {
         vm->saved = true;
         fc_vm_end(vm, NULL);
-        return;
+    } else if (vm->verb == VERB_SNAPSHOT) {
+        fc_vm_copy(vm);
+    } else {
+        vm->phase = FC_RUNNING;
+        fc_vm_answer(vm);
     }
-    vm->phase = FC_RUNNING;
-    take_verb_answer(vm, &a);
-    give(&a);
 }
 
 void fc_vm_call(struct fc_vm *vm)

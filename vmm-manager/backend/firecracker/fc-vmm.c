@@ -365,9 +365,10 @@ int fc_vmm_kill(struct fc_vmm *vmm, uint64_t deadline_usec, struct error *err)
 
 int fc_vmm_record_write(const struct fc_vmm *vmm, const char *path, struct error *err)
 {
-    json_t *json = json_pack("{s:s, s:I, s:I, s:i, s:b}", "jail", vmm->jail.dir, "pid",
+    json_t *json = json_pack("{s:s, s:I, s:I, s:i, s:b, s:b}", "jail", vmm->jail.dir, "pid",
                              (json_int_t)vmm->pid, "start_time", (json_int_t)vmm->start_time, "uid",
-                             (int)vmm->jail.uid, "jailed", (int)vmm->jail.jailed);
+                             (int)vmm->jail.uid, "jailed", (int)vmm->jail.jailed, "restored",
+                             (int)vmm->restored);
     _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
     json_decref(json);
@@ -382,12 +383,12 @@ int fc_vmm_record_read(const char *path, struct fc_vmm *ret, struct error *err)
     json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     const char *dir;
     json_int_t pid, start_time;
-    int uid, jailed, r;
+    int uid, jailed, restored, r;
 
     if (!json)
         return error_set(err, ENOENT, "no record '%s' of a Firecracker", path);
-    r = json_unpack(json, "{s:s, s:I, s:I, s:i, s:b}", "jail", &dir, "pid", &pid, "start_time",
-                    &start_time, "uid", &uid, "jailed", &jailed);
+    r = json_unpack(json, "{s:s, s:I, s:I, s:i, s:b, s:b}", "jail", &dir, "pid", &pid, "start_time",
+                    &start_time, "uid", &uid, "jailed", &jailed, "restored", &restored);
     if (r == 0)
         r = fc_jail_from_dir(&vmm.jail, dir, jailed, (uid_t)uid);
     json_decref(json);
@@ -395,6 +396,7 @@ int fc_vmm_record_read(const char *path, struct fc_vmm *ret, struct error *err)
         return error_set(err, ENOENT, "record '%s' of a Firecracker is broken", path);
     vmm.pid = (pid_t)pid;
     vmm.start_time = (uint64_t)start_time;
+    vmm.restored = restored;
     r = works_in(vmm.pid, &vmm.jail) ? attach(&vmm) : -ESRCH;
     *ret = vmm;
     return r < 0 ? error_set(err, ESRCH, "Firecracker (pid %d) no longer runs", (int)vmm.pid) : 0;

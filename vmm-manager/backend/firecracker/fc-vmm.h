@@ -1,5 +1,6 @@
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -17,6 +18,7 @@ struct fc_vmm {
     pid_t pid;
     uint64_t start_time; /* of the process, from /proc: tells it from another with the same pid */
     int pidfd;           /* owned, -EBADF when none */
+    bool restored;       /* its VM was, and so its changes are recorded */
 };
 
 struct fc_launch {

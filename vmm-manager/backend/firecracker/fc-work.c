@@ -27,6 +27,7 @@ struct prepare_job {
     bool launched; /* vmm is there */
     struct fc_vmm vmm;
     char *kernel, *initramfs, *image, *disk, *memory, *state; /* owned */
+    struct page_source *pages;                                /* weak; lie over memory */
     char record[256], log_path[256];
     uint32_t memory_mib, cpus;
     struct error err;
@@ -49,9 +50,12 @@ static int share_all(struct prepare_job *job)
         const char *path, *name;
         bool writable;
     } files[] = {
-        {job->image, "image", false},         {job->disk, "disk", true},
-        {job->kernel, "kernel", false},       {job->memory, "memory", false},
-        {job->initramfs, "initramfs", false}, {job->state, "state", false},
+        {job->image, "image", false},
+        {job->disk, "disk", true},
+        {job->kernel, "kernel", false},
+        {job->pages ? NULL : job->memory, FC_NAME_MEMORY, false},
+        {job->initramfs, "initramfs", false},
+        {job->state, FC_NAME_STATE, false},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
@@ -62,7 +66,9 @@ static int share_all(struct prepare_job *job)
         if (r < 0)
             return r;
     }
-    return 0;
+    return job->pages
+               ? fc_jail_compose(&job->vmm.jail, job->memory, job->pages, FC_NAME_MEMORY, &job->err)
+               : 0;
 }
 
 /* The log is a file of the jail; a second name of it stays when the jail goes. */
@@ -88,6 +94,7 @@ static void prepare_run(void *userdata)
             return;
         job->launched = true;
     }
+    job->vmm.restored = job->state != NULL;
     /* First the record: a daemon that dies now leaves a trace of it. */
     if (fc_vmm_record_write(&job->vmm, job->record, &job->err) >= 0 &&
         fc_jail_limit(&job->vmm.jail, job->memory_mib, job->cpus, job->disk, &job->err) >= 0 &&
@@ -128,14 +135,15 @@ static void prepare_done(void *userdata, int cancelled)
 }
 
 static int copy_paths(struct prepare_job *job, struct fc_vm *vm, const struct vm_spec *spec,
-                      const char *memory_file, const char *state_file)
+                      const struct vm_saved *saved)
 {
-    bool boots = !state_file;
+    bool boots = !saved;
 
     if (string_set(&job->kernel, boots ? spec->kernel : NULL) < 0 ||
         string_set(&job->initramfs, boots ? spec->initramfs : NULL) < 0 ||
         string_set(&job->image, spec->image) < 0 || string_set(&job->disk, spec->disk) < 0 ||
-        string_set(&job->memory, memory_file) < 0 || string_set(&job->state, state_file) < 0 ||
+        string_set(&job->memory, saved ? saved->memory_file : NULL) < 0 ||
+        string_set(&job->state, saved ? saved->state_file : NULL) < 0 ||
         string_set(&vm->disk, spec->disk) < 0 ||
         string_set(&vm->memory_file, boots ? spec->memory_file : NULL) < 0)
         return -ENOMEM;
@@ -146,8 +154,7 @@ static int copy_paths(struct prepare_job *job, struct fc_vm *vm, const struct vm
     return 0;
 }
 
-int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const char *memory_file,
-                  const char *state_file)
+int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const struct vm_saved *saved)
 {
     struct fc *b = vm->b;
     struct prepare_job *job = calloc(1, sizeof(*job));
@@ -161,7 +168,8 @@ int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const char *memo
     job->memory_mib = spec->memory_mib;
     job->cpus = spec->cpus;
     fc_record_path(b, vm->id, job->record, sizeof(job->record));
-    r = copy_paths(job, vm, spec, memory_file, state_file);
+    job->pages = saved ? saved->pages : NULL;
+    r = copy_paths(job, vm, spec, saved);
     if (r >= 0 && fc_pool_take(b, &job->vmm) >= 0) {
         job->launched = true;
     } else if (r >= 0) {
@@ -209,9 +217,9 @@ static int take_saved_out(struct clean_job *job)
     struct error *err = &job->save_err;
     int r;
 
-    r = fc_jail_take_out(&job->vmm.jail, "state", job->state_file, err);
+    r = fc_jail_take_out(&job->vmm.jail, FC_NAME_STATE, job->state_file, err);
     if (r >= 0)
-        r = fc_jail_take_out(&job->vmm.jail, "memory", job->memory_file, err);
+        r = fc_jail_take_out(&job->vmm.jail, FC_NAME_MEMORY, job->memory_file, err);
     if (r >= 0)
         r = fc_zero_punch(job->memory_file, err);
     if (r >= 0 && job->vmm.jail.jailed && job->disk && chown(job->disk, 0, 0) < 0)

@@ -21,8 +21,6 @@
 #define HOUSEWORK_USEC USEC_PER_SEC
 /* A socket's path ends in "/firecracker/SLOT/root/console.sock" and is 107 bytes at most. */
 #define DIR_MAX 60u
-#define POOL_DEFAULT 2u
-#define POOL_MAX 64u
 /* Port that the guest listens on; Firecracker's own hand-shake, answered with "OK n". */
 #define CONSOLE_CONNECT "CONNECT 1024\n"
 
@@ -118,7 +116,8 @@ static int on_housework(struct source *s, uint64_t now_usec, void *userdata)
             fc_vm_clean(vm);
     }
     fc_pool_fill(b);
-    return source_set_time(s, b->vms || b->pool_size ? now_usec + HOUSEWORK_USEC : USEC_INFINITY);
+    return source_set_time(s, b->vms || b->options.pool_size ? now_usec + HOUSEWORK_USEC
+                                                             : USEC_INFINITY);
 }
 
 void fc_want_housework(struct fc *b)
@@ -145,6 +144,7 @@ static void fc_probe(struct backend *backend, struct backend_caps *ret)
     struct backend_caps caps = {0};
     struct fc_programs programs;
     struct error err = {0};
+    char cpu[64];
 
     if (fc_check_kvm(&err) < 0 || fc_programs_get(b, &programs, &err) < 0 ||
         check_dir(b, &err) < 0) {
@@ -154,10 +154,16 @@ static void fc_probe(struct backend *backend, struct backend_caps *ret)
     }
     caps.available = true;
     caps.snapshot_memory = true;
+    caps.diff_snapshot = true;
     caps.elf_kernel = true;
     (void)snprintf(caps.version, sizeof(caps.version), "Firecracker %s", programs.version);
     (void)snprintf(caps.accelerator, sizeof(caps.accelerator), "kvm");
-    fc_cpu_name(caps.cpu_model, sizeof(caps.cpu_model));
+    fc_cpu_name(cpu, sizeof(cpu));
+    if (b->options.cpu_template[0])
+        (void)snprintf(caps.cpu_model, sizeof(caps.cpu_model), "%s: %.46s", b->options.cpu_template,
+                       cpu);
+    else
+        (void)snprintf(caps.cpu_model, sizeof(caps.cpu_model), "%s", cpu);
     if (!programs.jailed)
         (void)snprintf(caps.warning, sizeof(caps.warning),
                        "VMs are NOT jailed: %s. Only KVM and seccomp stand between a guest and "
@@ -170,9 +176,10 @@ static void fc_probe(struct backend *backend, struct backend_caps *ret)
 
 /* A new VM, with a worker under way to make it. */
 static int begin(struct fc *b, enum fc_verb verb, const struct vm_spec *spec,
-                 const char *memory_file, const char *state_file, uint64_t deadline_usec,
-                 backend_vm_fn done, void *userdata)
+                 const struct vm_saved *saved, uint64_t deadline_usec, backend_vm_fn done,
+                 void *userdata)
 {
+    const struct fc_load load = {0};
     struct fc_vm *vm;
     int r;
 
@@ -185,10 +192,11 @@ static int begin(struct fc *b, enum fc_verb verb, const struct vm_spec *spec,
     vm->deadline_usec = deadline_usec;
     vm->on_vm = done;
     vm->userdata = userdata;
-    r = verb == VERB_BOOT ? fc_machine_boot(spec, vm->requests) : fc_machine_restore(vm->requests);
+    r = saved ? fc_machine_restore(&load, &b->options, vm->requests)
+              : fc_machine_boot(spec, &b->options, vm->requests);
     if (r >= 0) {
         vm->n_requests = r;
-        r = fc_vm_prepare(vm, spec, memory_file, state_file);
+        r = fc_vm_prepare(vm, spec, saved);
     }
     if (r < 0)
         fc_vm_free(vm);
@@ -200,7 +208,7 @@ static int fc_boot(struct backend *backend, const struct vm_spec *spec, uint64_t
 {
     if (!spec->kernel || !spec->initramfs || !spec->image || !spec->disk || !spec->dir)
         return -EINVAL;
-    return begin(self(backend), VERB_BOOT, spec, NULL, NULL, deadline_usec, done, userdata);
+    return begin(self(backend), VERB_BOOT, spec, NULL, deadline_usec, done, userdata);
 }
 
 static int fc_restore(struct backend *backend, const struct vm_spec *spec,
@@ -209,10 +217,9 @@ static int fc_restore(struct backend *backend, const struct vm_spec *spec,
 {
     if (!saved->memory_file || !saved->state_file || !spec->image || !spec->disk || !spec->dir)
         return -EINVAL;
-    if (saved->pages || saved->pager_dir)
+    if (saved->pager_dir)
         return -EOPNOTSUPP;
-    return begin(self(backend), VERB_RESTORE, spec, saved->memory_file, saved->state_file,
-                 deadline_usec, done, userdata);
+    return begin(self(backend), VERB_RESTORE, spec, saved, deadline_usec, done, userdata);
 }
 
 static int fc_save(struct backend *backend, const char *id, const char *state_file,
@@ -295,13 +302,22 @@ static int fc_pause(struct backend *backend, const char *id, backend_done_fn don
     return answer_later(self(backend), &answer);
 }
 
+static int fc_snapshot(struct backend *backend, const char *id, const char *state_file,
+                       const char *memory_file, uint64_t deadline_usec, backend_done_fn done,
+                       void *userdata)
+{
+    struct fc_vm *vm = fc_vm_find(self(backend), id);
+
+    if (!state_file || !memory_file)
+        return -EINVAL;
+    return vm ? fc_vm_snapshot(vm, state_file, memory_file, deadline_usec, done, userdata) : -ESRCH;
+}
+
 static int fc_resume(struct backend *backend, const char *id, backend_done_fn done, void *userdata)
 {
-    struct later answer = {.on_done = done, .userdata = userdata};
+    struct fc_vm *vm = fc_vm_find(self(backend), id);
 
-    (void)error_set_code(&answer.err, ERR_UNSUPPORTED, "'%s': a Firecracker VM is never paused",
-                         id);
-    return answer_later(self(backend), &answer);
+    return vm ? fc_vm_resume(vm, done, userdata) : -ESRCH;
 }
 
 /* What a record tells of a VM: -ENOENT nothing, -ESRCH only its jail is left. */
@@ -379,9 +395,8 @@ static int fc_adopt(struct backend *backend, const struct vm_spec *spec, backend
     r = string_set(&vm->disk, spec->disk);
     if (r >= 0)
         r = fc_vm_watch(vm);
-    answer.vm = vm->vm;
     if (r >= 0)
-        r = answer_later(b, &answer);
+        r = fc_vm_adopt(vm, done, userdata);
     if (r < 0)
         fc_vm_free(vm);
     return r;
@@ -473,6 +488,7 @@ static const struct backend_ops fc_ops = {
     .boot = fc_boot,
     .save = fc_save,
     .restore = fc_restore,
+    .snapshot = fc_snapshot,
     .pause = fc_pause,
     .resume = fc_resume,
     .kill = fc_kill,
@@ -482,14 +498,6 @@ static const struct backend_ops fc_ops = {
     .quiesce = fc_quiesce,
     .free = fc_free,
 };
-
-static unsigned pool_size(void)
-{
-    const char *value = getenv("HEARTH_FC_POOL");
-    uint64_t n;
-
-    return value && parse_u64(value, 0, POOL_MAX, &n) >= 0 ? (unsigned)n : POOL_DEFAULT;
-}
 
 int backend_firecracker_new(const struct backend_env *env, struct backend **ret, struct error *err)
 {
@@ -504,13 +512,14 @@ int backend_firecracker_new(const struct backend_env *env, struct backend **ret,
     b->workers = env->workers;
     b->gone = env->gone;
     b->userdata = env->userdata;
-    b->pool_size = pool_size();
     (void)pthread_mutex_init(&b->lock, NULL);
     if ((size_t)snprintf(b->dir, sizeof(b->dir), "%s/fc", env->state_dir) >= DIR_MAX)
         b->dir[0] = '\0';
     (void)snprintf(path, sizeof(path), "%s/vms", b->dir);
-    r = fc_client_new(b->loop, &b->client);
-    if (r < 0)
+    r = fc_options_read(&b->options, err);
+    if (r >= 0)
+        r = fc_client_new(b->loop, &b->client);
+    if (r < 0 && !err->errnum)
         (void)error_set(err, -r, "Firecracker's API client: %s", errno_text(-r));
     if (r >= 0 && b->dir[0])
         r = dir_create(path, 0700, err);
