@@ -83,7 +83,11 @@ static int mark_removed(struct snapshot_store *s, const char *id)
     if (fd < 0)
         return -errno;
     r = store_step("sync mark");
-    return r < 0 ? r : store_sync_dir(dir);
+    if (r >= 0)
+        r = store_sync_dir(dir);
+    if (r < 0)
+        (void)unlink(path);
+    return r;
 }
 
 int snapshot_remove(struct snapshot_store *s, const char *id, struct error *err)

@@ -13,9 +13,9 @@
  * not in the file at all: for memory it is the parent's, for a disk it is a hole. Zeros are holes
  * of the stored file, and only the map tells them from what is not there.
  *
- * A chunk's digest is over its data runs, one after the other; so it stays the same when the file
- * is compressed. A compressed file is a row of zstd frames, one for each chunk with data, that
- * unpack to the chunk from its first data to its last.
+ * A chunk's digest is over its data runs, one after the other. A compressed file is a row of zstd
+ * frames, one for each chunk with data, that unpack to the chunk from its first data to its last;
+ * the digest is over the frame then, so that nothing unverified is unpacked.
  *
  * On disk, little endian: "HEARTHM1", u32 flags (1: compressed), u32 chunk bytes, u64 size, u32
  * runs, u32 chunks; then runs of {u64 offset | kind, u64 size}; then chunks of {u32 index, u32

@@ -99,22 +99,15 @@ static int check_state(const struct layer *l, struct error *err)
 {
     const struct manifest_file *file = &l->manifest.files[SNAPSHOT_FILE_STATE];
     _cleanup_free_ char *path = string_printf("%s/%s", l->dir, file->name);
-    _cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -ENOMEM;
+    _cleanup_close_ int fd = -EBADF;
     char digest[DIGEST_TEXT_SIZE];
-    struct stat st;
     int r;
 
     if (!path)
         return error_set(err, ENOMEM, "out of memory");
-    if (fd < 0 && errno == ENOENT)
-        return error_set_code(err, ERR_SNAPSHOT_INVALID, "'%s' is missing", path);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
-    if ((uint64_t)st.st_size != file->size_bytes)
-        return error_set_code(err, ERR_SNAPSHOT_INVALID,
-                              "'%s' is %s: it has %llu bytes, its manifest says %llu", path,
-                              (uint64_t)st.st_size < file->size_bytes ? "truncated" : "too long",
-                              (unsigned long long)st.st_size, (unsigned long long)file->size_bytes);
+    r = stored_open_file(path, file->size_bytes, &fd, err);
+    if (r < 0)
+        return r;
     r = blake_fd(fd, digest);
     if (r < 0)
         return error_set(err, -r, "read '%s': %s", path, errno_text(-r));

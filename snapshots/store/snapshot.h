@@ -21,6 +21,7 @@ struct snapshot_store;
 #define SNAPSHOT_STATE "state"
 #define SNAPSHOT_MEMORY "memory"
 #define SNAPSHOT_DISK "disk"
+#define SNAPSHOT_WORKING_SET "working-set" /* a hint of hearth-pager's, not always there */
 #define SNAPSHOT_CHAIN_MAX 32u
 #define SNAPSHOT_META_MAX (1024u * 1024u)
 
@@ -111,14 +112,34 @@ typedef void (*snapshot_progress_fn)(uint64_t done_bytes, uint64_t total_bytes, 
 int snapshot_verify(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
                     void *userdata, struct error *err);
 /*
+ * Looks at every snapshot as snapshot_verify() does and calls `fn` for each that is damaged. With
+ * `drop`, one that does not need the damaged part of its parents is put directly over its template,
+ * and what cannot be proven is removed; without, nothing changes and SNAPSHOT_RESCUED is never
+ * said. Returns how many are (or would be) lost. What cannot be read for another reason stays.
+ */
+enum snapshot_fate {
+    SNAPSHOT_RESCUED,
+    SNAPSHOT_LOST,
+};
+typedef void (*snapshot_repair_fn)(const char *id, enum snapshot_fate fate, const char *reason,
+                                   void *userdata);
+int snapshot_repair(struct snapshot_store *s, bool drop, snapshot_repair_fn fn, void *userdata,
+                    struct error *err);
+/*
  * Gone from the list at once; its files when no snapshot lies over it and nobody has it open. Not
  * finding it is ERR_SNAPSHOT_NOT_FOUND.
  */
 int snapshot_remove(struct snapshot_store *s, const char *id, struct error *err);
-/* Makes it lie directly over the template; the same pages in one file. */
+/*
+ * Makes it lie directly over the template; the same pages in one file. Those over it do not notice.
+ * ERR_SNAPSHOT_IN_USE when somebody has it, or one over it, open: then another time.
+ */
 int snapshot_flatten(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
                      void *userdata, struct error *err);
-/* zstd in frames of one chunk; reading it stays possible at any offset. */
+/*
+ * zstd in frames of one chunk; reading it stays possible at any offset, its disk by
+ * snapshot_copy_disk(). ERR_SNAPSHOT_IN_USE as above.
+ */
 int snapshot_compress(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
                       void *userdata, struct error *err);
 /* Removes what nobody refers to; returns bytes freed through ret_bytes (may be NULL). */

@@ -19,7 +19,7 @@ void stored_done(struct stored *s)
     map_done(&s->map);
 }
 
-static int open_sized(const char *path, uint64_t size, int *ret_fd, struct error *err)
+int stored_open_file(const char *path, uint64_t size, int *ret_fd, struct error *err)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
@@ -54,7 +54,7 @@ static int read_map(const char *dir, const struct manifest_file *file, struct ma
     if (file->size_bytes > MAP_FILE_BYTES_MAX)
         return error_set_code(err, ERR_SNAPSHOT_INVALID, "'%s' is larger than %u bytes", path,
                               MAP_FILE_BYTES_MAX);
-    r = open_sized(path, file->size_bytes, &fd, err);
+    r = stored_open_file(path, file->size_bytes, &fd, err);
     if (r < 0)
         return r;
     data = malloc(file->size_bytes + 1);
@@ -83,7 +83,7 @@ int stored_open(const char *dir, const struct manifest_file *file, const struct 
     s.path = string_printf("%s/%s", dir, file->name);
     if (!s.path)
         return error_set(err, ENOMEM, "out of memory");
-    r = open_sized(s.path, file->size_bytes, &s.fd, err);
+    r = stored_open_file(s.path, file->size_bytes, &s.fd, err);
     if (r >= 0)
         r = read_map(dir, map, &s.map, err);
     if (r < 0)
@@ -126,20 +126,23 @@ int stored_unpack(const struct stored *s, const struct map_chunk *chunk, const u
     const uint8_t *image = data;
 
     (void)map_chunk_span(&s->map, chunk->index, &start, &end);
+    if (s->map.compressed)
+        blake_bytes(data, chunk->stored_size, digest);
+    else
+        map_chunk_digest(&s->map, chunk->index, data, start, digest);
+    if (memcmp(digest, chunk->digest, sizeof(digest)) != 0)
+        return error_set_code(err, ERR_SNAPSHOT_INVALID,
+                              "'%s' is damaged: the chunk at %llu does not have its digest",
+                              s->path, (unsigned long long)chunk->index * MAP_CHUNK_BYTES);
     if (s->map.compressed) {
         size_t n = ZSTD_decompress(scratch, end - start, data, chunk->stored_size);
 
         if (ZSTD_isError(n) || n != end - start)
             return error_set_code(err, ERR_SNAPSHOT_INVALID,
-                                  "'%s' is damaged: the chunk at %llu does not unpack", s->path,
+                                  "'%s': the chunk at %llu does not unpack", s->path,
                                   (unsigned long long)chunk->index * MAP_CHUNK_BYTES);
         image = scratch;
     }
-    map_chunk_digest(&s->map, chunk->index, image, start, digest);
-    if (memcmp(digest, chunk->digest, sizeof(digest)) != 0)
-        return error_set_code(err, ERR_SNAPSHOT_INVALID,
-                              "'%s' is damaged: the chunk at %llu does not have its digest",
-                              s->path, (unsigned long long)chunk->index * MAP_CHUNK_BYTES);
     *ret_image = image;
     *ret_start = start;
     return 0;

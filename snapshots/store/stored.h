@@ -11,6 +11,8 @@ struct stored {
     struct map map;
 };
 
+/* Opens a file for reading that must have this size, or ERR_SNAPSHOT_INVALID. */
+int stored_open_file(const char *path, uint64_t size, int *ret_fd, struct error *err);
 /*
  * Opens DIR/file->name and DIR/map->name and checks sizes, the map's digest, and that nothing lies
  * outside of the map; the data is verified as it is read.

@@ -59,7 +59,9 @@ static void remove_tmpdir(void)
 const char *test_tmpdir(void)
 {
     if (!tmpdir[0]) {
-        (void)snprintf(tmpdir, sizeof(tmpdir), "/tmp/hearth-unit-XXXXXX");
+        const char *base = getenv("TMPDIR");
+
+        (void)snprintf(tmpdir, sizeof(tmpdir), "%.40s/hearth-unit-XXXXXX", base ? base : "/tmp");
         if (!mkdtemp(tmpdir))
             test_fail(__FILE__, __LINE__, "mkdtemp: errno %d", errno);
         atexit(remove_tmpdir);

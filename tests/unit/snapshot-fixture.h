@@ -5,7 +5,7 @@
 /* A store with a template in the test's directory, and snapshots of made-up memory in it. */
 #define FIXTURE_PAGES 1024u /* four chunks */
 #define FIXTURE_MEMORY (FIXTURE_PAGES * 4096ull)
-#define FIXTURE_DISK (3ull * 1024 * 1024 + 4096)
+#define FIXTURE_DISK (1024ull * 1024 + 4096 * 70)
 
 struct fixture {
     char root[128], templates[128];
