@@ -46,6 +46,11 @@ struct http_api {
      * also what the server itself refuses.
      */
     json_t *(*error_json)(struct request *req, const struct error *err, unsigned *status);
+    /*
+     * Called in place of the handler of a route with ROUTE_TOUCH; may be NULL. It calls
+     * request_proceed(), at once or later, or answers.
+     */
+    void (*gate)(struct request *req, void *context);
 };
 #define HTTP_APIS_MAX 8u
 
@@ -125,6 +130,9 @@ enum request_end {
 typedef void (*request_over_fn)(void *state, enum request_end why);
 void request_own(struct request *req, void *state, request_over_fn over);
 void *request_state(const struct request *req);
+
+/* Of a gate: the handler may have it now. What the gate owned of the request must be let go of. */
+void request_proceed(struct request *req);
 
 /* ---- the answer ---- */
 /* A header of the answer that follows. False: not a legal one, or too many. */

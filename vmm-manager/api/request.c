@@ -149,6 +149,19 @@ static bool request_match(struct request *req, const char *method, const char *u
     return false;
 }
 
+static void request_handle(struct request *req)
+{
+    if ((req->route->flags & ROUTE_TOUCH) && req->api->gate)
+        req->api->gate(req, req->api->context);
+    else
+        req->route->handle(req);
+}
+
+void request_proceed(struct request *req)
+{
+    req->route->handle(req);
+}
+
 static void request_route(struct request *req, const char *method, const char *url)
 {
     struct http_server *server = req->server;
@@ -164,7 +177,7 @@ static void request_route(struct request *req, const char *method, const char *u
     if (req->route->flags & ROUTE_STREAM_IN) {
         set_idle(req, STREAM_IN_IDLE_SEC);
         req->phase = REQUEST_HANDLED;
-        req->route->handle(req);
+        request_handle(req);
         return;
     }
     buf_init(&req->body, body_max(req));
@@ -297,7 +310,7 @@ static void request_dispatch(struct request *req)
         request_answer_error(req, &err);
         return;
     }
-    req->route->handle(req);
+    request_handle(req);
 }
 
 /* ---- MHD's callbacks ---- */

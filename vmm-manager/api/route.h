@@ -17,6 +17,7 @@ enum route_flags {
     ROUTE_STREAM_IN = 1 << 1,     /* the handler runs before the body and takes it piece by piece */
     ROUTE_UPGRADE = 1 << 2,       /* may become a stream */
     ROUTE_UPGRADE_ONLY = 1 << 3,  /* must */
+    ROUTE_TOUCH = 1 << 6,         /* goes through the API's gate: see http_api */
     ROUTE_RAW = 1 << 5,           /* takes any bytes: request_body(), at most REQUEST_RAW_MAX */
 
     /* Who may, on a listener that asks for keys. Without one: a viewer may GET, a user the rest. */

@@ -7,14 +7,14 @@
 
 #define NEVER OPTIONS_NEVER_END
 
-/* The table of verbs, in the order of help. Help, completion and the manual are printed from it. */
+/* The table of verbs, in the order of help; two words before the one that they begin with. Help, completion and the manual are printed from it. */
 const struct command commands[] = {
     {"run", "[--] [COMMAND [ARG...]]", 0, ARGS_ANY, OPT_SPEC | OPT_STDIO | OPT(TIMEOUT), 0,
      COMPLETE_NOTHING, verb_run, "Run a command in a sandbox of its own, then remove it",
      "Passes stdin, stdout, stderr, signals and the exit status through. Without a command it\n"
      "starts the image's shell. A second Ctrl-C kills the command.",
      NULL},
-    {"create", "", 0, 0, OPT_SPEC | OPT(LIFETIME), NEVER, COMPLETE_NOTHING, verb_create,
+    {"create", "", 0, 0, OPT_SPEC | OPT_LIFE, NEVER, COMPLETE_NOTHING, verb_create,
      "Make a sandbox and print its id", NULL, NULL},
     {"ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_ls, "List sandboxes",
      "With --quiet: the ids only.", "ps"},
@@ -51,6 +51,31 @@ const struct command commands[] = {
      "Show what the guest's kernel printed", NULL, NULL},
     {"rm", "ID...", 0, ARGS_ANY, OPT(ALL), NEVER, COMPLETE_SANDBOX, verb_rm,
      "Remove sandboxes, whatever runs in them", NULL, NULL},
+    {"hibernate", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_SANDBOX, verb_hibernate,
+     "Put sandboxes to sleep: no process is left",
+     "Memory, processes, sessions and open files are kept and go on where they were. Whoever\n"
+     "uses a sleeping sandbox wakes it.",
+     "pause"},
+    {"resume", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_SANDBOX, verb_resume,
+     "Wake sandboxes; using them does so too", NULL, NULL},
+    {"fork", "[ID]", 0, 1, OPT(CHILDREN) | OPT(FROM) | OPT(NAME), NEVER, COMPLETE_SANDBOX,
+     verb_fork, "Make copies of a running sandbox and print their ids",
+     "Memory, processes, sessions and disk as they are now; the sandbox itself goes on. With\n"
+     "--from: as they were at a checkpoint.",
+     NULL},
+    {"checkpoint ls", "ID", 1, 1, OPT(TREE), NEVER, COMPLETE_SANDBOX, verb_checkpoint_ls,
+     "List the checkpoints of a sandbox and those it goes back to", NULL, NULL},
+    {"checkpoint", "ID", 1, 1, OPT(NAME), NEVER, COMPLETE_SANDBOX, verb_checkpoint,
+     "Keep the state of a sandbox to go back to, and print its id", NULL, NULL},
+    {"rollback", "ID CHECKPOINT", 2, 2, 0, NEVER, COMPLETE_SANDBOX, verb_rollback,
+     "Bring a sandbox back to a checkpoint",
+     "What it is now is lost. The checkpoint is checked to the last byte before.", NULL},
+    {"snapshot ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_ls,
+     "List snapshots of all kinds", "With --quiet: the ids only.", NULL},
+    {"snapshot verify", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_verify,
+     "Check every byte of snapshots", NULL, NULL},
+    {"snapshot rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_rm,
+     "Remove snapshots that no sandbox needs", NULL, NULL},
     {"image ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_image_ls, "List images", NULL, NULL},
     {"image inspect", "NAME", 1, 1, 0, NEVER, COMPLETE_IMAGE, verb_image_inspect,
      "Show all about an image, as JSON", NULL, NULL},

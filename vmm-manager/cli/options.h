@@ -43,13 +43,20 @@ enum option_id {
     OPTION_FORCE,
     OPTION_JOBS,
     OPTION_TAR,
+    OPTION_IDLE,
+    OPTION_ON_TIMEOUT,
+    OPTION_RETENTION,
+    OPTION_CHILDREN, /* --count of a fork */
+    OPTION_FROM,
+    OPTION_TREE,
 };
-#define OPTION_COUNT (OPTION_TAR + 1)
+#define OPTION_COUNT (OPTION_TREE + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
     (OPT(IMAGE) | OPT(TEMPLATE) | OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND) | OPT(NAME) | \
      OPT(ENV) | OPT(USER) | OPT(WORKDIR))
+#define OPT_LIFE (OPT(LIFETIME) | OPT(IDLE) | OPT(ON_TIMEOUT) | OPT(RETENTION))
 #define OPT_STDIO (OPT(TTY) | OPT(INTERACTIVE) | OPT(NO_STDIN))
 
 enum option_type {
@@ -81,7 +88,10 @@ struct options {
     const char *tenant, *role, *quota;
     const char *session, *kind, *jobs, *tar;
     uint64_t cpus, memory_mib, disk_mib, tail_bytes;
-    uint64_t lifetime_usec, timeout_usec;
+    uint64_t lifetime_usec, timeout_usec, idle_usec, retention_usec;
+    const char *on_timeout, *from;
+    uint64_t children;
+    bool tree;
     char **env; /* owned, "K=V" */
 };
 void options_done(struct options *o);

@@ -25,6 +25,12 @@ static int add_number(json_t *body, const char *key, uint64_t value, struct erro
     return 0;
 }
 
+/* Rounded up: 1 ms is not "never". */
+static uint64_t whole_seconds(uint64_t usec)
+{
+    return (usec + USEC_PER_SEC - 1) / USEC_PER_SEC;
+}
+
 json_t *verb_spec(const struct cli *cli, const char *name, struct error *err)
 {
     const struct options *o = &cli->options;
@@ -42,7 +48,10 @@ json_t *verb_spec(const struct cli *cli, const char *name, struct error *err)
         remote_add_env(body, o->env, err) < 0 || add_number(body, "cpus", o->cpus, err) < 0 ||
         add_number(body, "memory_mib", o->memory_mib, err) < 0 ||
         add_number(body, "disk_mib", o->disk_mib, err) < 0 ||
-        add_number(body, "timeout_sec", life_sec, err) < 0)
+        add_number(body, "timeout_sec", life_sec, err) < 0 ||
+        add_number(body, "idle_sec", whole_seconds(o->idle_usec), err) < 0 ||
+        add_number(body, "retention_sec", whole_seconds(o->retention_usec), err) < 0 ||
+        remote_add_string(body, "on_timeout", o->on_timeout, err) < 0)
         return NULL;
     return json_incref(body);
 }

@@ -20,6 +20,15 @@ int verb_session_close(struct cli *cli, char **args, uint32_t count);
 int verb_cp(struct cli *cli, char **args, uint32_t count);
 int verb_logs(struct cli *cli, char **args, uint32_t count);
 int verb_rm(struct cli *cli, char **args, uint32_t count);
+int verb_hibernate(struct cli *cli, char **args, uint32_t count);
+int verb_resume(struct cli *cli, char **args, uint32_t count);
+int verb_fork(struct cli *cli, char **args, uint32_t count);
+int verb_checkpoint(struct cli *cli, char **args, uint32_t count);
+int verb_checkpoint_ls(struct cli *cli, char **args, uint32_t count);
+int verb_rollback(struct cli *cli, char **args, uint32_t count);
+int verb_snapshot_ls(struct cli *cli, char **args, uint32_t count);
+int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count);
+int verb_snapshot_rm(struct cli *cli, char **args, uint32_t count);
 int verb_image_ls(struct cli *cli, char **args, uint32_t count);
 int verb_image_inspect(struct cli *cli, char **args, uint32_t count);
 int verb_image_import(struct cli *cli, char **args, uint32_t count);
@@ -63,6 +72,12 @@ int verb_run_in(struct cli *cli, const char *sandbox, char *const *argv, bool tt
 /* GETs `path`, or DELETEs it, and fails or prints it as JSON. Returns the exit status. */
 int verb_show(struct cli *cli, const char *path);
 int verb_delete(struct cli *cli, const char *path, const char *name);
+/*
+ * POSTs `body` (NULL: none) to `path`, drawing progress with `what`; *ret is what stands under
+ * `key`. Returns the exit status; not EXIT_DONE: the error was told.
+ */
+int verb_work(struct cli *cli, const char *path, json_t *body, const char *what, const char *key,
+              json_t **ret);
 /* Runs a script of libexec/hearth, with the options that it takes, in place of this program;
  * returns only on failure. */
 int verb_script(struct cli *cli, const char *script);

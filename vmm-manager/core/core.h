@@ -159,9 +159,8 @@ struct fork_options {
     const char *tenant;     /* whose snapshot; NULL: of any */
     uint32_t count;
     const char *name; /* NULL: none; with more than one child NAME-1, NAME-2, … */
-    /* May this many of that size be made? NULL: yes. */
-    int (*admit)(const struct sandbox_spec *spec, uint32_t count, void *userdata,
-                 struct error *err);
+    /* May this many of that size be made? It may set their tenant. NULL: yes. */
+    int (*admit)(struct sandbox_spec *spec, uint32_t count, void *userdata, struct error *err);
 };
 /*
  * New sandboxes with the memory, processes, sessions and disk of another, each with an identity of

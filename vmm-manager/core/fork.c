@@ -30,8 +30,7 @@ struct fork {
     char snapshot[MANIFEST_ID_SIZE];
     char *name; /* owned, may be NULL */
     uint32_t count;
-    int (*admit)(const struct sandbox_spec *spec, uint32_t count, void *userdata,
-                 struct error *err);
+    int (*admit)(struct sandbox_spec *spec, uint32_t count, void *userdata, struct error *err);
     uint32_t n_left;                         /* children under way */
     char (*children)[SANDBOX_ID_LENGTH + 1]; /* owned; of those that run */
     uint32_t n_children;
@@ -205,7 +204,7 @@ static void start_children(struct fork *f, struct sandbox_spec *spec)
 
     if (r < 0)
         (void)error_set(&err, -r, "fork: %s", errno_text(-r));
-    if (r >= 0 && f->admit)
+    if (r >= 0 && f->admit && !f->cancelled)
         r = f->admit(spec, f->count, f->cb.userdata, &err);
     f->n_left++; /* held until all are under way */
     for (uint32_t i = 1; r >= 0 && i <= f->count && !f->cancelled; i++)

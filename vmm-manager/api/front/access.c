@@ -102,6 +102,11 @@ static const char *scope(const struct request *req)
     return principal->host && strcmp(principal->tenant, TENANT_ALL) == 0 ? NULL : principal->tenant;
 }
 
+const char *access_tenant(const struct request *req)
+{
+    return scope(req);
+}
+
 bool access_sees(const struct request *req, const char *tenant)
 {
     const char *mine = scope(req);

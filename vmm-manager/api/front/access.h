@@ -22,6 +22,8 @@ struct sandbox *access_sandbox_by_token(struct core *core, const char *id, const
 void access_sandbox_each(struct request *req, struct core *core, sandbox_each_fn fn,
                          void *userdata);
 
+/* The tenant whose things the request may see; NULL: of every one. */
+const char *access_tenant(const struct request *req);
 /* Whether `tenant` is what the request may see: its own, or any for the host that asks for all. */
 bool access_sees(const struct request *req, const char *tenant);
 

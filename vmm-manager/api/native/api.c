@@ -57,6 +57,7 @@ struct http_api api_native_http(struct api_native *api)
         .routes = native_routes,
         .n_routes = native_routes_count,
         .context = api,
+        .gate = native_gate,
     };
 }
 

@@ -28,6 +28,20 @@ void handle_sandbox_stats(struct request *req);
 /* create.c */
 void handle_sandbox_create(struct request *req);
 
+/* sleep.c */
+void handle_hibernate(struct request *req);
+void handle_resume(struct request *req);
+
+/* snapshots.c */
+void handle_fork(struct request *req);
+void handle_checkpoints(struct request *req);
+void handle_checkpoint(struct request *req);
+void handle_rollback(struct request *req);
+void handle_snapshots(struct request *req);
+void handle_snapshot_remove(struct request *req);
+void handle_snapshot_verify(struct request *req);
+void handle_snapshot_fork(struct request *req);
+
 /* exec.c */
 void handle_exec(struct request *req);
 void handle_processes(struct request *req);

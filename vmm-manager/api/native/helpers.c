@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/front/touch.h"
 #include "api/native/native.h"
 #include "base/strv.h"
 
@@ -12,6 +13,15 @@ struct sandbox *native_sandbox(struct request *req)
     if (!sb)
         request_answer_error(req, &err);
     return sb;
+}
+
+void native_gate(struct request *req, void *context)
+{
+    struct sandbox *sb = native_sandbox(req);
+
+    (void)context;
+    if (sb)
+        touch_then(req, sb, request_proceed);
 }
 
 struct console *native_console(struct request *req, struct sandbox **ret_sb)

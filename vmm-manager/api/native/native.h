@@ -42,6 +42,9 @@ static inline struct api_native *native_of(const struct request *req)
 /* create.c: lets go of creations that no request waits for. */
 void creations_free(struct api_native *api);
 
+/* Wakes the sandbox that the path names before its handler runs, if it sleeps. */
+void native_gate(struct request *req, void *context);
+
 /* The sandbox that the path names, its console; NULL: the error is already the answer. */
 struct sandbox *native_sandbox(struct request *req);
 struct console *native_console(struct request *req, struct sandbox **ret_sb);

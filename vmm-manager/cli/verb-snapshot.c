@@ -1,0 +1,84 @@
+#include "cli/verbs.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/client.h"
+#include "cli/text.h"
+
+static int add_snapshot(struct table *t, const json_t *snapshot)
+{
+    json_int_t bytes = json_integer_value(json_object_get(snapshot, "stored_bytes"));
+    char size[24], age[24];
+
+    text_size(bytes > 0 ? (uint64_t)bytes : 0, size, sizeof(size));
+    text_age(client_string(snapshot, "created"), clock_wall_usec(), age, sizeof(age));
+    return table_add(t, (const char *const[]){
+                            client_string(snapshot, "id"), client_string(snapshot, "name"),
+                            client_string(snapshot, "kind"), client_string(snapshot, "sandbox"),
+                            client_string(snapshot, "image"), size, age});
+}
+
+int verb_snapshot_ls(struct cli *cli, char **args, uint32_t count)
+{
+    static const char *const heads[] = {"ID", "NAME", "KIND", "SANDBOX", "IMAGE", "SIZE", "AGE"};
+    json_auto_t *answer = NULL;
+    struct error err = {0};
+    struct table t;
+    json_t *snapshot;
+    size_t i;
+    int r;
+
+    (void)args;
+    (void)count;
+    if (client_call(cli, "GET", "/v1/snapshots", NULL, &answer, &err) < 0)
+        return cli_fail(cli, &err);
+    if (cli->options.json)
+        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
+    table_init(&t, ARRAY_SIZE(heads));
+    r = table_add(&t, heads);
+    json_array_foreach(json_object_get(answer, "snapshots"), i, snapshot)
+    {
+        if (cli->options.quiet)
+            (void)puts(client_string(snapshot, "id"));
+        else if (r >= 0)
+            r = add_snapshot(&t, snapshot);
+    }
+    if (r >= 0 && !cli->options.quiet)
+        r = table_print(&t);
+    table_done(&t);
+    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
+int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count)
+{
+    int status = EXIT_DONE;
+
+    for (uint32_t i = 0; i < count; i++) {
+        _cleanup_free_ char *path = client_path("/v1/snapshots/{}/verify", args[i]);
+        json_auto_t *snapshot = NULL;
+        int r = verb_work(cli, path, NULL, "verifying", "snapshot", &snapshot);
+
+        if (r != EXIT_DONE)
+            status = r;
+        else if (cli->options.json)
+            status = client_print_json(snapshot) < 0 ? EXIT_FAILED : status;
+        else if (!cli->options.quiet)
+            (void)printf("%s is whole\n", args[i]);
+    }
+    return status;
+}
+
+int verb_snapshot_rm(struct cli *cli, char **args, uint32_t count)
+{
+    int status = EXIT_DONE;
+
+    for (uint32_t i = 0; i < count; i++) {
+        _cleanup_free_ char *path = client_path("/v1/snapshots/{}", args[i]);
+        int r = verb_delete(cli, path, args[i]);
+
+        if (r != EXIT_DONE)
+            status = r;
+    }
+    return status;
+}
