@@ -7,7 +7,8 @@
 
 #define NEVER OPTIONS_NEVER_END
 
-/* The table of verbs, in the order of help; two words before the one that they begin with. Help, completion and the manual are printed from it. */
+/* The table of verbs, in the order of help; two words before the one that they begin with. Help,
+ * completion and the manual are printed from it. */
 const struct command commands[] = {
     {"run", "[--] [COMMAND [ARG...]]", 0, ARGS_ANY, OPT_SPEC | OPT_STDIO | OPT(TIMEOUT), 0,
      COMPLETE_NOTHING, verb_run, "Run a command in a sandbox of its own, then remove it",
