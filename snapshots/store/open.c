@@ -140,7 +140,7 @@ int snapshot_open(struct snapshot_store *s, const char *id, struct snapshot **re
         r = stored_open(top->dir, &top->manifest.files[SNAPSHOT_FILE_DISK],
                         &top->manifest.files[SNAPSHOT_FILE_DISK_MAP], &snap->disk, err);
     if (r >= 0 && !s->read_only)
-        r = stored_walk(&snap->disk, NULL, NULL, err);
+        r = stored_verify(&snap->disk, err);
     if (r < 0) {
         if (r != -ENOENT)
             error_wrap(err, "snapshot '%s'", id);

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "store/feed.h"
+#include "store/parallel.h"
 #include "store/step.h"
 
 bool scan_is_zero(const void *data, size_t size)
@@ -63,7 +64,7 @@ static int find_extents(int fd, uint64_t size, struct map *ret)
 struct plan {
     int fd;
     const struct map *extents;
-    uint64_t next; /* chunk index */
+    uint64_t next, end; /* chunk indices */
 };
 
 static bool plan_chunk(void *userdata, struct feed_item *ret)
@@ -78,6 +79,8 @@ static bool plan_chunk(void *userdata, struct feed_item *ret)
             return false;
         if (p->extents->runs[i].offset / MAP_CHUNK_BYTES > p->next)
             p->next = p->extents->runs[i].offset / MAP_CHUNK_BYTES;
+        if (p->next >= p->end)
+            return false;
         if (map_chunk_span(p->extents, (uint32_t)p->next, &start, &end))
             break;
         p->next++;
@@ -169,13 +172,91 @@ static int take_chunk(struct scan *s, const struct map *extents, const struct fe
     return map_add_chunk(s->map, &chunk);
 }
 
+/* A part of the file, from a chunk on up to another, for a thread of its own. */
+struct part {
+    int fd;
+    bool keep_zeros;
+    const struct map *extents;
+    uint64_t from, to; /* chunk indices */
+    struct map map;
+    int result;
+};
+
+static void *scan_part(void *userdata)
+{
+    struct part *p = userdata;
+    struct scan scan = {.fd = p->fd, .keep_zeros = p->keep_zeros, .map = &p->map};
+    struct plan plan = {.fd = p->fd, .extents = p->extents, .next = p->from, .end = p->to};
+    _cleanup_(feed_cleanup) struct feed *feed = NULL;
+    int r = feed_new(MAP_CHUNK_BYTES, plan_chunk, &plan, &feed);
+
+    while (r >= 0) {
+        struct feed_item item;
+        uint8_t *data;
+
+        r = feed_next(feed, &item, &data);
+        if (r == 0)
+            break;
+        if (r > 0)
+            r = take_chunk(&scan, p->extents, &item, data);
+    }
+    if (r >= 0)
+        r = punch(&scan);
+    p->result = r;
+    return NULL;
+}
+
+static int append(struct map *to, const struct map *from)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < from->n_runs && r >= 0; i++)
+        r = map_add_run(to, from->runs[i].offset, from->runs[i].size, from->runs[i].kind);
+    for (size_t i = 0; i < from->n_chunks && r >= 0; i++)
+        r = map_add_chunk(to, &from->chunks[i]);
+    return r;
+}
+
+/* Digests cost more than reading does: parts of about the same amount of data, side by side. */
+static int scan_parts(int fd, bool keep_zeros, const struct map *extents, struct map *ret)
+{
+    uint64_t share = map_bytes(extents, MAP_DATA), done = 0;
+    unsigned n = parallel_parts(share), have = 1;
+    struct part parts[PARALLEL_MAX] = {0};
+    struct parallel_job jobs[PARALLEL_MAX];
+    int r = 0;
+
+    share = share / n + 1;
+    for (size_t i = 0; i < extents->n_runs; i++) {
+        done += extents->runs[i].size;
+        while (have < n && done >= have * share) {
+            parts[have].from = extents->runs[i].offset / MAP_CHUNK_BYTES +
+                               (extents->runs[i].size - (done - have * share)) / MAP_CHUNK_BYTES;
+            have++;
+        }
+    }
+    for (unsigned i = 0; i < have; i++) {
+        parts[i].fd = fd;
+        parts[i].keep_zeros = keep_zeros;
+        parts[i].extents = extents;
+        parts[i].to = i + 1 < have ? parts[i + 1].from : UINT64_MAX;
+        jobs[i] = (struct parallel_job){.fn = scan_part, .userdata = &parts[i]};
+    }
+    parallel_run(jobs, have);
+    for (unsigned i = 0; i < have; i++) {
+        if (r >= 0)
+            r = parts[i].result;
+        if (r >= 0)
+            r = append(ret, &parts[i].map);
+        map_done(&parts[i].map);
+    }
+    return r;
+}
+
 int scan_file(int fd, const char *path, bool keep_zeros, struct map *ret, struct error *err)
 {
     _cleanup_(map_done) struct map extents = {0};
     _cleanup_(map_done) struct map map = {0};
-    _cleanup_(feed_cleanup) struct feed *feed = NULL;
-    struct scan scan = {.fd = fd, .keep_zeros = keep_zeros, .map = &map};
-    struct plan plan = {.fd = fd, .extents = &extents};
     struct stat st;
     int r;
 
@@ -187,19 +268,7 @@ int scan_file(int fd, const char *path, bool keep_zeros, struct map *ret, struct
     map.size_bytes = (uint64_t)st.st_size;
     r = find_extents(fd, (uint64_t)st.st_size, &extents);
     if (r >= 0)
-        r = feed_new(MAP_CHUNK_BYTES, plan_chunk, &plan, &feed);
-    while (r >= 0) {
-        struct feed_item item;
-        uint8_t *data;
-
-        r = feed_next(feed, &item, &data);
-        if (r == 0)
-            break;
-        if (r > 0)
-            r = take_chunk(&scan, &extents, &item, data);
-    }
-    if (r >= 0)
-        r = punch(&scan);
+        r = scan_parts(fd, keep_zeros, &extents, &map);
     if (r < 0)
         return error_set(err, -r, "read '%s': %s", path, errno_text(-r));
     *ret = map;
@@ -260,5 +329,24 @@ int scan_holes(int fd, const char *path, const struct map *m, struct error *err)
             at = next;
         }
     }
+    return 0;
+}
+
+int scan_probe(const char *dir, struct error *err)
+{
+    const off_t at = 17 * MAP_PAGE_BYTES;
+    char page[MAP_PAGE_BYTES];
+    _cleanup_close_ int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
+        return 0; /* not to be found out this way */
+    memset(page, 1, sizeof(page));
+    if (fd < 0 || ftruncate(fd, 2 * (off_t)MAP_CHUNK_BYTES) < 0 ||
+        pwrite(fd, page, sizeof(page), at) != (ssize_t)sizeof(page))
+        return error_set(err, errno, "write in '%s': %s", dir, errno_text(errno));
+    if (lseek(fd, 0, SEEK_DATA) != at || lseek(fd, at, SEEK_HOLE) != at + (off_t)sizeof(page))
+        return error_set_code(err, ERR_UNSUPPORTED,
+                              "the file system of '%s' does not keep holes of %u bytes in files",
+                              dir, MAP_PAGE_BYTES);
     return 0;
 }

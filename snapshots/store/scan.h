@@ -15,4 +15,9 @@ int scan_file(int fd, const char *path, bool keep_zeros, struct map *ret, struct
  * digest. Blocks; cheap, it asks for extents.
  */
 int scan_holes(int fd, const char *path, const struct map *m, struct error *err);
+/*
+ * Whether files of this directory have holes of single pages: without that the memory file of a
+ * snapshot would not say which pages it holds. ERR_UNSUPPORTED when not.
+ */
+int scan_probe(const char *dir, struct error *err);
 bool scan_is_zero(const void *data, size_t size);

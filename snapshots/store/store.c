@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
+#include "store/scan.h"
 #include "store/step.h"
 #include "store/store-internal.h"
 
@@ -266,6 +267,8 @@ static int open_store(const char *root, const char *templates, bool read_only,
         r = error_set(err, ENOMEM, "open snapshot store: out of memory");
     else
         r = read_only ? 0 : dir_create(root, 0700, err);
+    if (r >= 0 && !read_only)
+        r = scan_probe(root, err);
     if (r >= 0 && !read_only)
         r = load_root(s, err);
     if (r < 0) {

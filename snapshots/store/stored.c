@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
+#include "store/parallel.h"
 #include "store/scan.h"
 
 void stored_done(struct stored *s)
@@ -148,28 +149,34 @@ int stored_unpack(const struct stored *s, const struct map_chunk *chunk, const u
     return 0;
 }
 
+/* Some of its chunks, for a thread of its own. */
 struct walk {
     const struct stored *stored;
-    size_t next;
+    size_t next, end;
+    stored_chunk_fn fn;
+    void *userdata;
+    struct error err;
+    int result;
 };
 
 static bool plan_walk(void *userdata, struct feed_item *ret)
 {
     struct walk *w = userdata;
 
-    if (w->next == w->stored->map.n_chunks)
+    if (w->next == w->end)
         return false;
     ret->tag = w->next;
     stored_plan(w->stored, &w->stored->map.chunks[w->next++], ret);
     return true;
 }
 
-int stored_walk(const struct stored *s, stored_chunk_fn fn, void *userdata, struct error *err)
+static int walk(struct walk *w)
 {
+    const struct stored *s = w->stored;
+    struct error *err = &w->err;
     _cleanup_(feed_cleanup) struct feed *feed = NULL;
     _cleanup_free_ uint8_t *scratch = malloc(MAP_CHUNK_BYTES);
-    struct walk walk = {.stored = s};
-    int r = scratch ? feed_new(STORED_READ_MAX, plan_walk, &walk, &feed) : -ENOMEM;
+    int r = scratch ? feed_new(STORED_READ_MAX, plan_walk, w, &feed) : -ENOMEM;
 
     if (r < 0)
         return error_set(err, -r, "read '%s': %s", s->path, errno_text(-r));
@@ -189,9 +196,49 @@ int stored_walk(const struct stored *s, stored_chunk_fn fn, void *userdata, stru
             return error_set(err, -r, "read '%s': %s", s->path, errno_text(-r));
         chunk = &s->map.chunks[item.tag];
         r = stored_unpack(s, chunk, data, scratch, &image, &start, err);
-        if (r >= 0 && fn)
-            r = fn(s, chunk, image, start, userdata, err);
+        if (r >= 0 && w->fn)
+            r = w->fn(s, chunk, image, start, w->userdata, err);
         if (r < 0)
             return r;
     }
+}
+
+static void *walk_job(void *userdata)
+{
+    struct walk *w = userdata;
+
+    w->result = walk(w);
+    return NULL;
+}
+
+int stored_walk(const struct stored *s, stored_chunk_fn fn, void *userdata, struct error *err)
+{
+    struct walk w = {.stored = s, .end = s->map.n_chunks, .fn = fn, .userdata = userdata};
+    int r = walk(&w);
+
+    if (r < 0)
+        error_copy(err, &w.err);
+    return r;
+}
+
+int stored_verify(const struct stored *s, struct error *err)
+{
+    unsigned n = parallel_parts(s->map.n_chunks * (uint64_t)MAP_CHUNK_BYTES);
+    struct walk parts[PARALLEL_MAX] = {0};
+    struct parallel_job jobs[PARALLEL_MAX];
+    int r = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        parts[i].stored = s;
+        parts[i].next = s->map.n_chunks * i / n;
+        parts[i].end = s->map.n_chunks * (i + 1) / n;
+        jobs[i] = (struct parallel_job){.fn = walk_job, .userdata = &parts[i]};
+    }
+    parallel_run(jobs, n);
+    for (unsigned i = 0; i < n && r >= 0; i++) {
+        r = parts[i].result;
+        if (r < 0)
+            error_copy(err, &parts[i].err);
+    }
+    return r;
 }
