@@ -26,7 +26,7 @@ def test_processes_have_nothing_to_escape_with(hearth):
     pids = [hearth.client.get(box.url)["pid"] for box in boxes]
     if os.geteuid() != 0 or not pathlib.Path("/sys/fs/cgroup/hearth").exists():
         pytest.skip("not jailed here: doctor says why")
-    uids = set()
+    uids, networks = set(), {os.readlink("/proc/self/ns/net")}
     for box, pid in zip(boxes, pids):
         facts = status(pid)
         assert len(set(facts["Uid"])) == 1 and int(facts["Uid"][0]) >= 231072, facts["Uid"]
@@ -39,6 +39,9 @@ def test_processes_have_nothing_to_escape_with(hearth):
             threads = os.listdir(f"/proc/{pid}/task")
             assert {status(f"{pid}/task/{thread}")["Seccomp"][0] for thread in threads} == {"2"}
         assert facts["NSpid"][-1] == "1"  # alone in its pid namespace
+        networks.add(os.readlink(f"/proc/{pid}/ns/net"))
+        devices = pathlib.Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+        assert [line.split(":")[0].strip() for line in devices] == ["lo"], devices
         jail = jail_of(hearth, box)
         assert os.stat(f"/proc/{pid}/root").st_ino == (jail / "root").stat().st_ino
         cgroup = pathlib.Path("/sys/fs/cgroup/hearth") / jail.name
@@ -46,7 +49,7 @@ def test_processes_have_nothing_to_escape_with(hearth):
         assert (cgroup / "memory.max").read_text() != "max\n"
         assert (cgroup / "pids.max").read_text() == "64\n"
         assert not (cgroup / "cpu.max").read_text().startswith("max")
-    assert len(uids) == 2
+    assert len(uids) == 2 and len(networks) == 3
     for box in boxes:
         box.remove()
 

@@ -99,12 +99,16 @@ TEST(shared_files_are_the_same_files)
     (void)snprintf(from, sizeof(from), "%s/disk.img", test_tmpdir());
     ASSERT_OK(file_write_atomic(from, "disk", 4, 0600, NULL));
     ASSERT_OK(fc_jail_make(&jail, base, "firecracker", false, 0, NULL));
-    ASSERT_OK(fc_jail_share(&jail, getpid(), from, "disk", true, NULL));
+    ASSERT_OK(fc_jail_share(&jail, getpid(), from, "disk", FC_SHARE_WRITABLE, NULL));
     fc_jail_path(&jail, "disk", to);
     ASSERT_OK(stat(from, &a));
     ASSERT_OK(stat(to, &b));
     ASSERT_EQ(a.st_ino, b.st_ino);
-    ASSERT_ERR(fc_jail_share(&jail, getpid(), "/nonexistent", "image", false, NULL), ENOENT);
+    ASSERT_ERR(fc_jail_share(&jail, getpid(), "/nonexistent", "image", FC_SHARE_READ, NULL),
+               ENOENT);
+    ASSERT_OK(fc_jail_share(&jail, getpid(), from, "memory", FC_SHARE_UNTOUCHED, NULL));
+    ASSERT_OK(stat(from, &b));
+    ASSERT_EQ(a.st_nlink, b.st_nlink);
     ASSERT_OK(fc_jail_remove(&jail, NULL));
     ASSERT_FALSE(file_exists(jail.dir));
     ASSERT_TRUE(file_exists(from));

@@ -93,6 +93,12 @@ const struct command commands[] = {
     {"kernel build", "", 0, 0, OPT(FORCE) | OPT(JOBS), NEVER, COMPLETE_NOTHING, verb_kernel_build,
      "Build a minimal guest kernel that boots faster",
      "Takes some ten minutes of CPU time, once; it is the default from then on.", NULL},
+    {"firecracker install", "", 0, 0, OPT(URL) | OPT(SHA256) | OPT(DIR) | OPT(FORCE), NEVER,
+     COMPLETE_NOTHING, verb_firecracker_install,
+     "Download Firecracker, the backend for hosts with KVM",
+     "The release that Hearth is tested with, checked by the SHA-256 that is published beside\n"
+     "it, or by --sha256.",
+     NULL},
     {"template ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_template_ls, "List templates", NULL,
      NULL},
     {"template rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_TEMPLATE, verb_template_rm,

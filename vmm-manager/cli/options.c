@@ -79,6 +79,12 @@ const struct option_def option_defs[OPTION_COUNT] = {
     [OPTION_TREE] = {"tree", 0, NULL, OPTION_TYPE_FLAG, AT(tree), "show which follows which"},
     [OPTION_TAR] = {"tar", 0, "FILE", OPTION_TYPE_STRING, AT(tar),
                     "only write its root as a tar file"},
+    [OPTION_URL] = {"url", 0, "BASE", OPTION_TYPE_STRING, AT(url),
+                    "download from there, not from the project's releases"},
+    [OPTION_SHA256] = {"sha256", 0, "SUM", OPTION_TYPE_STRING, AT(sha256),
+                       "checksum that the download must have"},
+    [OPTION_DIR] = {"dir", 0, "DIR", OPTION_TYPE_STRING, AT(dir),
+                    "install there, not beside Hearth's programs"},
 };
 
 void options_done(struct options *o)

@@ -49,8 +49,11 @@ enum option_id {
     OPTION_CHILDREN, /* --count of a fork */
     OPTION_FROM,
     OPTION_TREE,
+    OPTION_URL,
+    OPTION_SHA256,
+    OPTION_DIR,
 };
-#define OPTION_COUNT (OPTION_TREE + 1)
+#define OPTION_COUNT (OPTION_DIR + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -87,6 +90,7 @@ struct options {
     const char *image, *template, *backend, *name, *user, *workdir;
     const char *tenant, *role, *quota;
     const char *session, *kind, *jobs, *tar;
+    const char *url, *sha256, *dir;
     uint64_t cpus, memory_mib, disk_mib, tail_bytes;
     uint64_t lifetime_usec, timeout_usec, idle_usec, retention_usec;
     const char *on_timeout, *from;

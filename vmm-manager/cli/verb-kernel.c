@@ -14,7 +14,14 @@ int verb_script(struct cli *cli, const char *script)
 {
     const struct options *o = &cli->options;
     struct sigaction action = {.sa_handler = SIG_DFL};
-    const char *argv[8];
+    const struct {
+        const char *option, *value;
+    } passed[] = {{"--jobs", o->jobs},
+                  {"--tar", o->tar},
+                  {"--url", o->url},
+                  {"--sha256", o->sha256},
+                  {"--dir", o->dir}};
+    const char *argv[2 * ARRAY_SIZE(passed) + 3];
     char path[PATH_MAX];
     struct error err = {0};
     unsigned n = 0;
@@ -23,13 +30,11 @@ int verb_script(struct cli *cli, const char *script)
     argv[n++] = path;
     if (o->force)
         argv[n++] = "--force";
-    if (o->jobs) {
-        argv[n++] = "--jobs";
-        argv[n++] = o->jobs;
-    }
-    if (o->tar) {
-        argv[n++] = "--tar";
-        argv[n++] = o->tar;
+    for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
+        if (passed[i].value) {
+            argv[n++] = passed[i].option;
+            argv[n++] = passed[i].value;
+        }
     }
     argv[n] = NULL;
     (void)sigaction(SIGPIPE, &action, NULL);
@@ -51,6 +56,13 @@ int verb_kernel_build(struct cli *cli, char **args, uint32_t count)
     (void)args;
     (void)count;
     return verb_script(cli, "kernel-build");
+}
+
+int verb_firecracker_install(struct cli *cli, char **args, uint32_t count)
+{
+    (void)args;
+    (void)count;
+    return verb_script(cli, "firecracker-install");
 }
 
 int verb_kernel_ls(struct cli *cli, char **args, uint32_t count)

@@ -36,6 +36,7 @@ int verb_image_rm(struct cli *cli, char **args, uint32_t count);
 int verb_image_base(struct cli *cli, char **args, uint32_t count);
 int verb_kernel_ls(struct cli *cli, char **args, uint32_t count);
 int verb_kernel_fetch(struct cli *cli, char **args, uint32_t count);
+int verb_firecracker_install(struct cli *cli, char **args, uint32_t count);
 int verb_kernel_build(struct cli *cli, char **args, uint32_t count);
 int verb_template_ls(struct cli *cli, char **args, uint32_t count);
 int verb_template_rm(struct cli *cli, char **args, uint32_t count);

@@ -115,8 +115,8 @@ int fc_find(struct fc_programs *ret, struct error *err)
 
     if (!look_for("firecracker", "HEARTH_FIRECRACKER", p.firecracker, sizeof(p.firecracker)))
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
-                              "no firecracker program was found; put firecracker and "
-                              "jailer of a release on PATH or set HEARTH_FIRECRACKER");
+                              "no firecracker program was found; run 'hearth firecracker install', "
+                              "or put firecracker and jailer on PATH or set HEARTH_FIRECRACKER");
     /* The jailer names its directories after the file that it really is. */
     if (realpath(p.firecracker, real) && strlen(real) < sizeof(p.firecracker))
         (void)snprintf(p.firecracker, sizeof(p.firecracker), "%.255s", real);
@@ -126,8 +126,7 @@ int fc_find(struct fc_programs *ret, struct error *err)
     if (fc_version_compare(p.version, FC_VERSION_MIN) < 0)
         return error_set_code(err, ERR_BACKEND_UNAVAILABLE,
                               "'%s' is Firecracker %s; %s or newer is needed (older ones lose "
-                              "vsock data after a restore); put a newer release on PATH "
-                              "or set HEARTH_FIRECRACKER",
+                              "vsock data after a restore); run 'hearth firecracker install'",
                               p.firecracker, p.version, FC_VERSION_MIN);
     slash = strrchr(p.firecracker, '/');
     if (!getenv("HEARTH_JAILER") && slash)

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -80,13 +80,21 @@ int fc_jail_make(struct fc_jail *jail, const char *base, const char *program, bo
 
 /* ---- files of the host in the jail ---- */
 
-/* In a child of its own, since a thread that shares its root with others cannot change it. */
-_Noreturn static void child_mount(int namespace_fd, int root, int tree, const char *name)
+struct mount_job {
+    int namespace_fd, root, tree; /* weak */
+    const char *name;
+    int r;
+};
+
+/* In a thread of its own: one that shares its root with others cannot change its namespace. */
+static void *mount_there(void *userdata)
 {
-    if (setns(namespace_fd, CLONE_NEWNS) < 0 ||
-        move_mount(tree, "", root, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-        _exit(errno);
-    _exit(0);
+    struct mount_job *job = userdata;
+
+    if (unshare(CLONE_FS) < 0 || setns(job->namespace_fd, CLONE_NEWNS) < 0 ||
+        move_mount(job->tree, "", job->root, job->name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        job->r = -errno;
+    return NULL;
 }
 
 static int open_proc(pid_t pid, const char *name, int flags)
@@ -110,23 +118,18 @@ static int share_by_mount(pid_t pid, const char *path, const char *to, const cha
     _cleanup_close_ int tree = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     _cleanup_close_ int namespace_fd = open_proc(pid, "ns/mnt", O_RDONLY);
     _cleanup_close_ int root = open_proc(pid, "root", O_PATH | O_DIRECTORY);
-    siginfo_t info = {0};
-    pid_t child;
+    struct mount_job job = {.namespace_fd = namespace_fd, .root = root, .tree = tree, .name = name};
+    pthread_t thread;
+    int r;
 
     if (file < 0 || tree < 0 || namespace_fd < 0 || root < 0 ||
         mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
         return error_set(err, errno, "mount '%s' on '%s': %s", path, to, errno_text(errno));
-    child = fork();
-    if (child < 0)
-        return error_set(err, errno, "mount '%s' on '%s': %s", path, to, errno_text(errno));
-    if (child == 0)
-        child_mount(namespace_fd, root, tree, name);
-    while (waitid(P_PID, (id_t)child, &info, WEXITED) < 0 && errno == EINTR)
-        ;
-    if (info.si_code != CLD_EXITED || info.si_status != 0)
-        return error_set(err, info.si_code == CLD_EXITED ? info.si_status : EIO,
-                         "mount '%s' on '%s': %s", path, to, errno_text(info.si_status));
-    return 0;
+    r = pthread_create(&thread, NULL, mount_there, &job);
+    if (r == 0)
+        (void)pthread_join(thread, NULL);
+    r = r != 0 ? -r : job.r;
+    return r < 0 ? error_set(err, -r, "mount '%s' on '%s': %s", path, to, errno_text(-r)) : 0;
 }
 
 static int share_by_copy(const char *path, const char *to, const struct stat *st, struct error *err)
@@ -137,24 +140,24 @@ static int share_by_copy(const char *path, const char *to, const struct stat *st
 }
 
 static int share(const struct fc_jail *jail, pid_t pid, const char *path, const char *to,
-                 const char *name, bool writable, struct error *err)
+                 const char *name, enum fc_share how, struct error *err)
 {
-    if (link(path, to) == 0)
+    if (how != FC_SHARE_UNTOUCHED && link(path, to) == 0)
         return 0;
-    if (errno != EXDEV && errno != EPERM && errno != EMLINK)
+    if (how != FC_SHARE_UNTOUCHED && errno != EXDEV && errno != EPERM && errno != EMLINK)
         return error_set(err, errno, "link '%s' to '%s': %s", path, to, errno_text(errno));
     if (jail->jailed)
-        return share_by_mount(pid, path, to, name, writable, err);
+        return share_by_mount(pid, path, to, name, how == FC_SHARE_WRITABLE, err);
     if (symlink(path, to) < 0)
         return error_set(err, errno, "link '%s' to '%s': %s", path, to, errno_text(errno));
     return 0;
 }
 
 int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const char *name,
-                  bool writable, struct error *err)
+                  enum fc_share how, struct error *err)
 {
+    bool copied = false, writable = how == FC_SHARE_WRITABLE;
     char real[4096], to[108];
-    bool copied = false;
     struct stat st;
     int r;
 
@@ -162,8 +165,7 @@ int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const
     if (!realpath(path, real) || stat(real, &st) < 0)
         return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
     copied = jail->jailed && !writable && !(st.st_mode & S_IROTH);
-    r = copied ? share_by_copy(real, to, &st, err)
-               : share(jail, pid, real, to, name, writable, err);
+    r = copied ? share_by_copy(real, to, &st, err) : share(jail, pid, real, to, name, how, err);
     if (r < 0)
         return r;
     if (jail->jailed && (copied || writable) && chown(copied ? to : real, jail->uid, jail->uid) < 0)

@@ -36,12 +36,17 @@ int fc_jail_make(struct fc_jail *jail, const char *base, const char *program, bo
 /* A jail that is there already, by its directory; -EINVAL when that is none. */
 int fc_jail_from_dir(struct fc_jail *jail, const char *dir, bool jailed, uid_t uid);
 
+enum fc_share {
+    FC_SHARE_READ,
+    FC_SHARE_WRITABLE,  /* owned by the jail's user from now on */
+    FC_SHARE_UNTOUCHED, /* read, and nothing stat() says of it changes, as by a link it would */
+};
 /*
  * Makes `path` visible to the process `pid` of the jail as `name`. No copy, except of a small file
- * that others may not read. writable: owned by the jail's user from now on.
+ * that others may not read.
  */
 int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const char *name,
-                  bool writable, struct error *err);
+                  enum fc_share how, struct error *err);
 
 /*
  * Limits of the process and all it does for the guest. A disk that lies in memory (tmpfs) counts as

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,7 +102,7 @@ _printf_(3, 4) static void add_option(struct arguments *a, const char *option, c
 }
 
 static void jailer_arguments(struct arguments *a, const struct fc_launch *l,
-                             const struct fc_jail *jail)
+                             const struct fc_jail *jail, int netns)
 {
     add(a, l->programs.jailer);
     add_option(a, "--id", "%s", jail->slot);
@@ -115,6 +117,8 @@ static void jailer_arguments(struct arguments *a, const struct fc_launch *l,
     add_option(a, "--cgroup", "cpu.max=max 100000");
     add_option(a, "--cgroup", "pids.max=%u", PIDS_MAX);
     add_option(a, "--resource-limit", "no-file=2048");
+    if (netns >= 0)
+        add_option(a, "--netns", "/proc/%d/fd/%d", (int)getpid(), netns);
     add(a, "--new-pid-ns");
     add(a, "--");
 }
@@ -189,6 +193,31 @@ static int wait_for_jailer(int pidfd, uint64_t deadline_usec, struct error *err)
     return 0;
 }
 
+/* In a thread of its own, which takes the new namespace with it when it ends. */
+static void *unshare_network(void *userdata)
+{
+    int *ret = userdata;
+
+    *ret =
+        unshare(CLONE_NEWNET) < 0 ? -errno : open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    return NULL;
+}
+
+/*
+ * An empty network namespace, held by a descriptor until a process is in it: no name to be left
+ * behind. -EINVAL when the kernel knows none.
+ */
+static int new_network(struct error *err)
+{
+    pthread_t thread;
+    int fd = -EIO, r = pthread_create(&thread, NULL, unshare_network, &fd);
+
+    if (r == 0)
+        (void)pthread_join(thread, NULL);
+    r = r != 0 ? -r : fd;
+    return r < 0 ? error_set(err, -r, "new network namespace: %s", errno_text(-r)) : r;
+}
+
 /* The jailer forks into the new pid namespace, writes the pid and ends. */
 static int start_jailed(const struct fc_launch *l, struct fc_vmm *vmm, int log_fd,
                         struct error *err)
@@ -196,11 +225,13 @@ static int start_jailed(const struct fc_launch *l, struct fc_vmm *vmm, int log_f
     struct arguments a = {0};
     struct spawn_options options = {
         .stdin_fd = -1, .stdout_fd = log_fd, .stderr_fd = log_fd, .new_session = true};
-    _cleanup_close_ int pidfd = -EBADF;
+    _cleanup_close_ int pidfd = -EBADF, netns = new_network(err);
     pid_t pid;
     int r, k;
 
-    jailer_arguments(&a, l, &vmm->jail);
+    if (netns < 0 && netns != -EINVAL)
+        return netns;
+    jailer_arguments(&a, l, &vmm->jail, netns);
     firecracker_arguments(&a, &vmm->jail);
     options.argv = (const char *const *)a.argv;
     r = a.r < 0 ? error_set(err, -a.r, "start Firecracker: out of memory")

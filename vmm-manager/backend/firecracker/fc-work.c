@@ -48,19 +48,19 @@ static int share_all(struct prepare_job *job)
 {
     const struct {
         const char *path, *name;
-        bool writable;
+        enum fc_share how;
     } files[] = {
-        {job->image, "image", false},
-        {job->disk, "disk", true},
-        {job->kernel, "kernel", false},
-        {job->pages ? NULL : job->memory, FC_NAME_MEMORY, false},
-        {job->initramfs, "initramfs", false},
-        {job->state, FC_NAME_STATE, false},
+        {job->image, "image", FC_SHARE_READ},
+        {job->disk, "disk", FC_SHARE_WRITABLE},
+        {job->kernel, "kernel", FC_SHARE_READ},
+        {job->pages ? NULL : job->memory, FC_NAME_MEMORY, FC_SHARE_UNTOUCHED},
+        {job->initramfs, "initramfs", FC_SHARE_READ},
+        {job->state, FC_NAME_STATE, FC_SHARE_READ},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         int r = files[i].path ? fc_jail_share(&job->vmm.jail, job->vmm.pid, files[i].path,
-                                              files[i].name, files[i].writable, &job->err)
+                                              files[i].name, files[i].how, &job->err)
                               : 0;
 
         if (r < 0)
