@@ -10,4 +10,10 @@ pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(LIBVIRT REQUIRED IMPORTED_TARGET libvirt libvirt-qemu)
 pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+# wslay comes without a .pc file.
+find_path(WSLAY_INCLUDE wslay/wslay.h REQUIRED)
+find_library(WSLAY_LIBRARY wslay REQUIRED)
+add_library(WSLAY::WSLAY UNKNOWN IMPORTED)
+set_target_properties(WSLAY::WSLAY PROPERTIES
+    IMPORTED_LOCATION ${WSLAY_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${WSLAY_INCLUDE})
 find_program(PROTOC_C protoc-c REQUIRED)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/native/range.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -107,6 +108,63 @@ TEST(a_large_file_goes_in_and_out_unchanged)
     buf_done(&out);
     free(data);
     api_end(&f);
+}
+
+static void ask_range(struct api_fixture *f, const char *range, unsigned wanted, const char *header,
+                      const char *body)
+{
+    _cleanup_free_ char *url = file_url(f, "", "ranged", "");
+    char *request = string_printf(
+        "GET %s HTTP/1.1\r\nHost: h\r\nRange: %s\r\nConnection: close\r\n\r\n", url, range);
+    struct client c;
+    unsigned status;
+    client_connect(&c, f->core.loop, f->path);
+    client_send_text(&c, request);
+    client_wait_eof(&c);
+    ASSERT_EQ(sscanf(buf_string(&c.in), "HTTP/1.1 %u", &status), 1);
+    if (status != wanted || !strstr(buf_string(&c.in), header) || !strstr(buf_string(&c.in), body))
+        test_fail(__FILE__, __LINE__, "Range: %s: %s", range, buf_string(&c.in));
+    client_close(&c);
+    free(request);
+}
+
+TEST(a_range_of_a_file_is_what_comes)
+{
+    struct api_fixture f;
+    api_begin(&f);
+    put_ok(&f, "ranged", "", "0123456789", 10);
+    ask_range(&f, "bytes=2-4", 206, "Content-Range: bytes 2-4/10\r\n", "\r\n\r\n234");
+    ask_range(&f, "bytes=2-4", 206, "Content-Length: 3\r\n", "");
+    ask_range(&f, "bytes=7-", 206, "Content-Range: bytes 7-9/10\r\n", "\r\n\r\n789");
+    ask_range(&f, "bytes=-1", 206, "Content-Range: bytes 9-9/10\r\n", "\r\n\r\n9");
+    ask_range(&f, "bytes=8-99", 206, "Content-Range: bytes 8-9/10\r\n", "\r\n\r\n89");
+    ask_range(&f, "bytes=10-", 416, "Content-Range: bytes */10\r\n", "range_not_satisfiable");
+    ask_range(&f, "lines=1-2", 200, "Accept-Ranges: bytes\r\n", "0123456789");
+    ask_range(&f, "bytes=0-1,4-5", 200, "", "0123456789");
+    api_end(&f);
+}
+
+TEST(ranges_that_make_no_sense_are_ignored)
+{
+    static const char *const ignored[] = {"bytes=",
+                                          "bytes=-",
+                                          "bytes=5-2",
+                                          "bytes=a-b",
+                                          "bytes=1-2-3",
+                                          "bytes=0x1-2",
+                                          "bytes=99999999999999999999999-",
+                                          "bytes",
+                                          "",
+                                          "bytes=+1-2",
+                                          "bytes= 1-2"};
+    struct byte_range range;
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        ASSERT_EQ(byte_range_parse(ignored[i], 10, &range), 0);
+    ASSERT_EQ(byte_range_parse(NULL, 10, &range), 0);
+    ASSERT_EQ(byte_range_parse("bytes=-99", 10, &range), 1);
+    ASSERT_EQ(range.offset, 0);
+    ASSERT_EQ(range.length, 10);
+    ASSERT_ERR(byte_range_parse("bytes=-0", 10, &range), ERANGE);
 }
 
 TEST(stat_list_move_and_remove)

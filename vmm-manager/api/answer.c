@@ -49,7 +49,7 @@ static bool cors_headers(struct request *req, struct MHD_Response *response)
              MHD_add_response_header(response, "Access-Control-Max-Age", "7200") == MHD_YES));
 }
 
-static bool response_headers(struct request *req, struct MHD_Response *response, const char *type)
+bool request_response_headers(struct request *req, struct MHD_Response *response, const char *type)
 {
     if (req->server->cors && request_header(req, MHD_HTTP_HEADER_ORIGIN) &&
         !cors_headers(req, response))
@@ -80,7 +80,7 @@ static void request_set_response(struct request *req, unsigned status,
     }
     req->status = status;
     req->response = response;
-    if (response && !response_headers(req, response, type)) {
+    if (response && !request_response_headers(req, response, type)) {
         MHD_destroy_response(response);
         req->response = NULL;
     }

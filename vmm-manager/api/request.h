@@ -92,6 +92,8 @@ void request_wake(struct request *req);
 void request_suspend(struct request *req);
 /* An error with another status than its code's. */
 void request_refuse(struct request *req, unsigned status, const struct error *err);
+/* Adds the headers of request_add_header(), and the type if it is not NULL. */
+bool request_response_headers(struct request *req, struct MHD_Response *response, const char *type);
 /* Tells the state of the end, once. */
 void request_finish(struct request *req, enum request_end why);
 

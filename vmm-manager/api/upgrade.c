@@ -44,7 +44,8 @@ void request_upgrade(struct request *req, const char *protocol, request_upgraded
         return;
     struct MHD_Response *response = MHD_create_response_for_upgrade(upgrade_begin, req);
     if (response &&
-        MHD_add_response_header(response, MHD_HTTP_HEADER_UPGRADE, protocol) != MHD_YES) {
+        (MHD_add_response_header(response, MHD_HTTP_HEADER_UPGRADE, protocol) != MHD_YES ||
+         !request_response_headers(req, response, NULL))) {
         MHD_destroy_response(response);
         response = NULL;
     }

@@ -55,4 +55,5 @@
     X(QUOTA_EXCEEDED, "quota_exceeded", EDQUOT, 429)                                               \
     X(REGISTRY_FAILED, "registry_failed", EREMOTEIO, 502)                                          \
     X(REGISTRY_DENIED, "registry_denied", EKEYREJECTED, 403)                                       \
-    X(BUILD_FAILED, "build_failed", EINVAL, 422)
+    X(BUILD_FAILED, "build_failed", EINVAL, 422)                                                   \
+    X(RANGE_NOT_SATISFIABLE, "range_not_satisfiable", ERANGE, 416)

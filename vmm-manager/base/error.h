@@ -10,7 +10,7 @@ enum error_code {
     ERROR_CODE_TABLE(X)
 #undef X
 };
-#define ERROR_CODE_COUNT (ERR_BUILD_FAILED + 1) /* the last one */
+#define ERROR_CODE_COUNT (ERR_RANGE_NOT_SATISFIABLE + 1) /* the last one */
 
 /*
  * Why something failed, in words for a person. Caller-owned, on the stack, no allocation: nothing

@@ -28,6 +28,21 @@ int access_authorize_host(struct request *req, void *userdata, struct error *err
     return 0;
 }
 
+/* A page that opens a WebSocket can set no header but this one. */
+static const char *secret_of_websocket(struct request *req)
+{
+    static const char prefix[] = "hearth-key.";
+    static char secret[KEY_SECRET_SIZE]; /* one thread, used at once */
+    const char *list = request_header(req, "Sec-WebSocket-Protocol");
+    const char *at = list ? strstr(list, prefix) : NULL;
+
+    if (!at || (at > list && !strchr(", \t", at[-1])))
+        return NULL;
+    at += strlen(prefix);
+    (void)snprintf(secret, sizeof(secret), "%.*s", (int)strcspn(at, ", \t"), at);
+    return secret;
+}
+
 const char *access_secret(struct request *req)
 {
     static const char bearer[] = "Bearer ";
@@ -36,9 +51,9 @@ const char *access_secret(struct request *req)
     if (key)
         return key;
     key = request_header(req, "Authorization");
-    if (!key || strncasecmp(key, bearer, strlen(bearer)) != 0)
-        return NULL;
-    return key + strlen(bearer);
+    if (key)
+        return strncasecmp(key, bearer, strlen(bearer)) == 0 ? key + strlen(bearer) : NULL;
+    return secret_of_websocket(req);
 }
 
 static bool is_reading(const struct request *req)

@@ -34,7 +34,10 @@ bool access_sees(const struct request *req, const char *tenant);
 int access_admit(struct request *req, struct core *core, struct sandbox_spec *spec, unsigned count,
                  struct error *err);
 
-/* The key that a request brings, by X-API-Key or as a bearer; NULL: none. */
+/*
+ * The key that a request brings: X-API-Key, a bearer, or the subprotocol hearth-key.KEY of a
+ * WebSocket; NULL: none. Valid until the next call.
+ */
 const char *access_secret(struct request *req);
 
 /* For http_options.authorize. The first is for the daemon's own socket; userdata is the core. */

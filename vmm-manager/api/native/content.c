@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/native/file-job.h"
@@ -25,7 +26,12 @@ static void on_read_ready(struct transfer *t, uint64_t size, void *userdata)
     if (job->streaming)
         return; /* bytes were faster than the guest's word on them */
     job->streaming = true;
-    request_stream_begin(job->req, "application/octet-stream", DOWNLOAD_MAX, on_read_drained);
+    (void)request_add_header(job->req, "Accept-Ranges", "bytes");
+    if (job->range.length > 0)
+        request_stream_begin_as(job->req, 206, "application/octet-stream", job->range.length,
+                                DOWNLOAD_MAX, on_read_drained);
+    else
+        request_stream_begin(job->req, "application/octet-stream", DOWNLOAD_MAX, on_read_drained);
 }
 
 static void on_read_data(struct transfer *t, const uint8_t *data, size_t size, void *userdata)
@@ -56,13 +62,60 @@ static void on_read_done(struct transfer *t, const struct error *err, void *user
     request_stream_end(job->req, /* complete= */ true);
 }
 
-void handle_file_read(struct request *req)
+static void read_begin(struct file_job *job, struct console *c, uint64_t offset, uint64_t length)
 {
     static const struct transfer_callbacks callbacks = {
         .on_ready = on_read_ready,
         .on_data = on_read_data,
         .on_done = on_read_done,
     };
+    struct error err = {0};
+    int r = file_read_start(c, job->user, job->path, offset, length, &callbacks, job,
+                            &job->transfer, &err);
+
+    if (r < 0)
+        file_job_fail(job, &err);
+}
+
+/* With a Range header: how large is it? */
+static void on_read_stat(const struct file_info *info, const struct error *err, void *userdata)
+{
+    struct file_job *job = userdata;
+    uint64_t size = err || info->type != FILE_TYPE_REGULAR ? 0 : info->size;
+    struct error why = {0};
+    char text[80];
+    int r = 0;
+
+    if (err) {
+        file_job_fail(job, err);
+        return;
+    }
+    job->call = file_call_free(job->call);
+    struct console *c = sandbox_console(job->sb, &why);
+    if (size > 0)
+        r = byte_range_parse(request_header(job->req, "Range"), size, &job->range);
+    if (!c) {
+        file_job_fail(job, &why);
+    } else if (r < 0) {
+        (void)snprintf(text, sizeof(text), "bytes */%llu", (unsigned long long)size);
+        (void)request_add_header(job->req, "Content-Range", text);
+        error_set_code(&why, ERR_RANGE_NOT_SATISFIABLE, "Range: the file has %llu bytes",
+                       (unsigned long long)size);
+        file_job_fail(job, &why);
+    } else if (r > 0) {
+        (void)snprintf(text, sizeof(text), "bytes %llu-%llu/%llu",
+                       (unsigned long long)job->range.offset,
+                       (unsigned long long)(job->range.offset + job->range.length - 1),
+                       (unsigned long long)size);
+        (void)request_add_header(job->req, "Content-Range", text);
+        read_begin(job, c, job->range.offset, job->range.length);
+    } else {
+        read_begin(job, c, 0, UINT64_MAX);
+    }
+}
+
+void handle_file_read(struct request *req)
+{
     uint64_t offset = 0, length = UINT64_MAX;
     const char *path, *user;
     struct error err = {0};
@@ -76,7 +129,13 @@ void handle_file_read(struct request *req)
     struct file_job *job = file_job_new(req, sb);
     if (!job)
         return;
-    int r = file_read_start(c, user, path, offset, length, &callbacks, job, &job->transfer, &err);
+    job->path = path;
+    job->user = user;
+    if (!request_header(req, "Range") || offset > 0 || length != UINT64_MAX) {
+        read_begin(job, c, offset, length);
+        return;
+    }
+    int r = file_stat(c, user, path, /* follow= */ true, on_read_stat, job, &job->call, &err);
     if (r < 0)
         file_job_fail(job, &err);
 }

@@ -48,6 +48,7 @@ struct file_job *file_job_new(struct request *req, struct sandbox *sb)
         return NULL;
     }
     job->req = req;
+    job->sb = sb;
     request_own(req, job, on_over);
     return job;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "api/native/native.h"
+#include "api/native/range.h"
 #include "host/files.h"
 
 /*
@@ -12,6 +13,9 @@ struct file_job {
     struct sandbox_watch *watch; /* owned */
     struct file_call *call;      /* owned */
     struct transfer *transfer;   /* owned */
+    struct sandbox *sb;          /* weak, while the watch is there */
+    const char *path, *user;     /* weak: reading in two steps */
+    struct byte_range range;     /* reading: length 0: all of it */
     json_t *entries;             /* owned: list */
     size_t n_entries;
     bool streaming; /* the answer has begun */

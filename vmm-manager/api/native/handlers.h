@@ -75,6 +75,12 @@ void handle_events(struct request *req);
 /* usage.c */
 void handle_usage(struct request *req);
 
+/* ports.c */
+void handle_ports(struct request *req);
+
+/* terminal.c */
+void handle_terminal(struct request *req);
+
 /* keys.c */
 void handle_keys(struct request *req);
 void handle_key_new(struct request *req);

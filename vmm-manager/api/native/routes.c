@@ -48,6 +48,8 @@ const struct route native_routes[] = {
     {"POST", SANDBOX "/files/symlink", handle_file_symlink, ROUTE_BODY | ROUTE_TOUCH},
     {"POST", SANDBOX "/files/attr", handle_file_attr, ROUTE_BODY | ROUTE_TOUCH},
     {"GET", SANDBOX "/files/watch", handle_file_watch, ROUTE_CONTENT | ROUTE_TOUCH},
+    {"GET", SANDBOX "/ports", handle_ports, ROUTE_TOUCH},
+    {"GET", SANDBOX "/terminal", handle_terminal, ROUTE_CONTENT | ROUTE_TOUCH},
     {"POST", SANDBOX "/dial", handle_dial, ROUTE_BODY | ROUTE_UPGRADE_ONLY | ROUTE_TOUCH},
 
     {"GET", "/v1/snapshots", handle_snapshots, 0},
