@@ -89,7 +89,7 @@ def wait_until(condition, what, timeout=30):
 class Hearth:
     """One state directory with its daemon, and the command line set up for it."""
 
-    def __init__(self, directory, cache, programs=BIN):
+    def __init__(self, directory, cache, programs=BIN, pool=0):
         self.dir = pathlib.Path(directory)
         self.state = self.dir / "s"
         self.state.mkdir()
@@ -98,6 +98,7 @@ class Hearth:
         self.env = {**os.environ, "HEARTH_STATE": str(self.state), "HEARTH_CACHE": str(cache)}
         for name in ("HEARTH_SOCKET", "HEARTH_NO_AUTOSTART"):
             self.env.pop(name, None)
+        self.env["HEARTH_POOL"] = str(pool)  # warm sandboxes only where a test is about them
         if BACKEND == "qemu":  # also for commands that name no backend
             self.env["HEARTH_FIRECRACKER"] = "/nonexistent"
         self.client = Client(str(self.socket))

@@ -42,6 +42,7 @@ static const struct {
     {"POST /v1/sandboxes/ID/dial", "{\"port\": 80}"},
     {"POST /v1/images/import", "{\"name\": \"x\", \"path\": \"/nowhere\"}"},
     {"POST /v1/keys", "{\"tenant\": \"one\"}"},
+    {"PUT /v1/pools/ID", "{\"size\": 1}"},
 };
 
 static const char *body_of(const struct route *route)

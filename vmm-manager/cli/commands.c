@@ -103,6 +103,13 @@ const struct command commands[] = {
      NULL},
     {"template rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_TEMPLATE, verb_template_rm,
      "Remove templates", NULL, NULL},
+    {"pool ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_pool_ls, "List warm pools",
+     "A pool keeps sandboxes of a template running and ready; `run` and `create` take one of them\n"
+     "when it fits. CLAIMS were served that way, MISSES found none ready.",
+     NULL},
+    {"pool set", "TEMPLATE N", 2, 2, 0, NEVER, COMPLETE_TEMPLATE, verb_pool_set,
+     "Say how many warm sandboxes a template keeps",
+     "0: none. What is not set here is kept as the daemon was told: HEARTH_POOL, 1.", NULL},
     {"key create", "", 0, 0, OPT(TENANT) | OPT(ROLE) | OPT(NAME) | OPT(QUOTA), NEVER,
      COMPLETE_NOTHING, verb_key_create, "Make a key for the API's port and print it",
      "It is shown this once; only its hash is kept. Give it to clients as X-API-Key, or as\n"

@@ -40,6 +40,8 @@ int verb_firecracker_install(struct cli *cli, char **args, uint32_t count);
 int verb_kernel_build(struct cli *cli, char **args, uint32_t count);
 int verb_template_ls(struct cli *cli, char **args, uint32_t count);
 int verb_template_rm(struct cli *cli, char **args, uint32_t count);
+int verb_pool_ls(struct cli *cli, char **args, uint32_t count);
+int verb_pool_set(struct cli *cli, char **args, uint32_t count);
 int verb_key_create(struct cli *cli, char **args, uint32_t count);
 int verb_key_ls(struct cli *cli, char **args, uint32_t count);
 int verb_key_revoke(struct cli *cli, char **args, uint32_t count);

@@ -22,12 +22,15 @@
 #define CORE_CREATION_QUEUE_MAX 1024u
 #define CORE_MIN_FREE_MIB 256u
 #define CORE_TEMPLATES_MAX 32u /* the least recently used goes first */
+#define CORE_POOLED_MAX 32u    /* warm sandboxes that nobody has claimed, of all templates */
 #define CORE_SESSIONS_MAX 32u  /* per sandbox */
 #define CORE_WATCHES_MAX 4096u /* per sandbox */
 
 struct template;
 struct creation;
 struct snapshot_store;
+struct pool;
+struct resolve_entry;
 
 struct backend_slot {
     struct backend *backend;    /* owned */
@@ -58,8 +61,9 @@ struct core {
     struct backend_slot slots[CORE_BACKENDS_MAX];
     size_t n_slots;
 
-    struct sandbox **sandboxes; /* owned, in order of creation; room for max_sandboxes */
+    struct sandbox **sandboxes; /* owned, in order of creation */
     size_t n_sandboxes;
+    size_t sandboxes_room; /* max_sandboxes, and those of the pools */
 
     struct creation *queue_head, *queue_tail; /* weak: owned by their sandboxes */
     unsigned n_queued;
@@ -74,6 +78,16 @@ struct core {
     struct once *once; /* each owned by who made it; see idempotency.c */
     size_t n_once;
     struct core_listener *listeners, *telling; /* each owned by who made it; see events.c */
+    struct resolve_entry *resolved;            /* owned list; see resolve-cache.h */
+    struct pool *pools;                        /* owned list */
+    uint32_t pool_size;                        /* of a pool that nobody configured; 0: no pools */
+    unsigned n_filling;                        /* pooled ones that are not ready yet */
+    struct source *pools_sweep;                /* owned */
+    bool stopping;                             /* core_stop() */
+    unsigned stop_left;
+    void (*stop_done)(void *userdata);
+    void *stop_userdata;
+    struct source *stop_deadline; /* owned */
 
     struct recovery *recovery; /* owned, while core_recover() is under way */
     bool closing;              /* core_free(): results of workers are dropped */
@@ -85,7 +99,11 @@ struct backend_slot *core_slot(struct core *core, const char *name);
 /* Answers with remembered capabilities, or asks. Blocks: workers only. */
 void slot_probe(struct backend_slot *slot, struct backend_caps *ret);
 
-/* Is there room for another one? Returns 0 or an error. */
+/* Those that somebody asked for; pooled ones make room for them. */
+size_t core_count_sandboxes(const struct core *core);
+/* 0, or -EAGAIN: there is no room for another one. */
 int core_add_sandbox(struct core *core, struct sandbox *sb);
 void core_drop_sandbox(struct core *core, struct sandbox *sb);
+/* As if it were the newest. */
+void core_move_last(struct core *core, struct sandbox *sb);
 struct sandbox *core_sandbox_by_id(struct core *core, const char *id);

@@ -18,7 +18,9 @@
 #include "core/guest-fate.h"
 #include "core/keys.h"
 #include "core/lifecycle.h"
+#include "core/pool.h"
 #include "core/recover.h"
+#include "core/resolve-cache.h"
 #include "core/sandbox-private.h"
 #include "core/template.h"
 #include "store/snapshot.h"
@@ -158,9 +160,19 @@ struct backend *core_backend(struct core *core, const char *name, struct error *
 
 /* ---- the table of sandboxes ---- */
 
+size_t core_count_sandboxes(const struct core *core)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < core->n_sandboxes; i++)
+        n += !core->sandboxes[i]->pooled;
+    return n;
+}
+
 int core_add_sandbox(struct core *core, struct sandbox *sb)
 {
-    if (core->n_sandboxes >= core->max_sandboxes)
+    if (core->n_sandboxes >= core->sandboxes_room ||
+        (!sb->pooled && core_count_sandboxes(core) >= core->max_sandboxes))
         return -EAGAIN;
     core->sandboxes[core->n_sandboxes++] = sb;
     return 0;
@@ -179,6 +191,18 @@ void core_drop_sandbox(struct core *core, struct sandbox *sb)
     }
 }
 
+void core_move_last(struct core *core, struct sandbox *sb)
+{
+    for (size_t i = 0; i < core->n_sandboxes; i++) {
+        if (core->sandboxes[i] != sb)
+            continue;
+        memmove(&core->sandboxes[i], &core->sandboxes[i + 1],
+                (core->n_sandboxes - i - 1) * sizeof(core->sandboxes[0]));
+        core->sandboxes[core->n_sandboxes - 1] = sb;
+        return;
+    }
+}
+
 struct sandbox *core_sandbox_by_id(struct core *core, const char *id)
 {
     for (size_t i = 0; i < core->n_sandboxes; i++) {
@@ -193,7 +217,7 @@ bool core_image_in_use(struct core *core, const char *image_sha256)
     for (size_t i = 0; i < core->n_sandboxes; i++) {
         const struct sandbox *sb = core->sandboxes[i];
 
-        if (strcmp(sb->origin.image_sha256, image_sha256) == 0)
+        if (!sb->pooled && strcmp(sb->origin.image_sha256, image_sha256) == 0)
             return true;
     }
     return templates_use_image(core, image_sha256);
@@ -219,7 +243,9 @@ int core_new(struct loop *loop, const struct core_options *options, struct core 
     core->max_sandboxes = MIN(core->max_sandboxes, CORE_SANDBOXES_MAX);
     core->min_free_mib = options->min_free_mib ? options->min_free_mib : CORE_MIN_FREE_MIB;
     core->answer_timeout_usec = options->answer_timeout_usec;
-    core->sandboxes = calloc(core->max_sandboxes, sizeof(core->sandboxes[0]));
+    core->pool_size = MIN(options->pool_size, CORE_POOLED_MAX);
+    core->sandboxes_room = core->max_sandboxes + 2 * CORE_POOLED_MAX; /* and those that go */
+    core->sandboxes = calloc(core->sandboxes_room, sizeof(core->sandboxes[0]));
     r = core->sandboxes ? string_set(&core->init_path, options->init_path) : -ENOMEM;
     if (r >= 0)
         r = workers_new(loop, "hearth-vm", VM_WORKERS, WORKER_QUEUE_MAX, &core->vm_workers);
@@ -255,6 +281,7 @@ struct core *core_free(struct core *core)
         if (core->slots[i].backend->ops->quiesce)
             core->slots[i].backend->ops->quiesce(core->slots[i].backend);
     core->queue_wake = source_free(core->queue_wake);
+    pools_quiesce(core);
     core->uring = uring_free(core->uring); /* waits for what is in flight; copies go next */
     for (size_t i = 0; i < core->n_sandboxes; i++)
         sandbox_quiesce(core->sandboxes[i]);
@@ -264,9 +291,11 @@ struct core *core_free(struct core *core)
     for (unsigned i = 0; i < 2; i++) /* what the first round posts comes with the second */
         (void)loop_run_once(core->loop, /* timeout_usec= */ 0);
     core->recovery = recovery_free(core->recovery);
+    pools_free(core);
     for (size_t i = 0; i < core->n_sandboxes; i++)
         (void)sandbox_free(core->sandboxes[i]);
     forks_free(core);
+    resolve_cache_clear(core);
     templates_free(core);
     for (size_t i = 0; i < core->n_slots; i++) {
         core->slots[i].backend = core->slots[i].backend->ops->free(core->slots[i].backend);

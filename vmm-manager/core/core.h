@@ -34,6 +34,7 @@ struct core_options {
     const char *init_path;        /* hearth-init; NULL: beside the running program */
     uint32_t min_free_mib;        /* host disk space that must stay free; 0: 256 */
     uint64_t answer_timeout_usec; /* for a guest's first answer; 0: by accelerator */
+    uint32_t pool_size;           /* warm sandboxes of each template in use; 0: no pools */
 };
 
 int core_new(struct loop *loop, const struct core_options *options, struct core **ret,
@@ -43,6 +44,13 @@ struct core *core_free(struct core *core);
 /* Adopts what lives, finishes or undoes what was half done. `done` when requests may come. */
 int core_recover(struct core *core, void (*done)(const struct error *err, void *userdata),
                  void *userdata);
+
+/*
+ * The daemon is told to end: warm sandboxes that nobody claimed go, the others stay. `done` comes
+ * when they are gone or after a few seconds, perhaps from inside this call. A second call comes
+ * back at once.
+ */
+void core_stop(struct core *core, void (*done)(void *userdata), void *userdata);
 
 /* ---- sandboxes ---- */
 struct sandbox_create_callbacks {
@@ -56,6 +64,13 @@ struct sandbox_create_callbacks {
 int sandbox_create(struct core *core, const struct sandbox_spec *spec,
                    const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
                    struct error *err);
+/*
+ * The same, but where a warm sandbox of a pool is handed over there is nothing to wait for: then it
+ * returns 1, *ret runs and no callback comes.
+ */
+int sandbox_claim_or_create(struct core *core, const struct sandbox_spec *spec,
+                            const struct sandbox_create_callbacks *cb, void *userdata,
+                            struct sandbox **ret, struct error *err);
 void sandbox_create_forget(struct sandbox *sb, void *userdata);
 
 /*
@@ -186,6 +201,11 @@ int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
 bool core_image_in_use(struct core *core, const char *image_sha256);
 json_t *core_templates_to_json(struct core *core);
 int core_template_remove(struct core *core, const char *id, struct error *err);
+json_t *core_pools_to_json(struct core *core);
+/* How many warm ones this template (id or name) keeps, for good; 0: none. *ret: its pool as JSON.
+ */
+int core_pool_set(struct core *core, const char *template, uint32_t size, json_t **ret,
+                  struct error *err);
 struct backend *core_backend(struct core *core, const char *name, struct error *err);
 struct loop *core_loop(struct core *core);
 struct workers *core_workers(struct core *core);

@@ -1,4 +1,4 @@
-#include "core/create.h"
+#include "core/create-private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,12 +6,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "core/disk-copy.h"
 #include "core/guest-fate.h"
 #include "core/lifecycle.h"
-#include "core/resolve.h"
-#include "core/sandbox-private.h"
-#include "core/template.h"
+#include "core/pool.h"
 #include "core/timeouts.h"
 
 /*
@@ -29,21 +26,6 @@
  * the middle their callbacks only let teardown go on. When a template cannot be restored it is
  * discarded, and this creation boots cold instead, once.
  */
-struct creation {
-    struct sandbox *sandbox; /* weak: owns this */
-    struct sandbox_create_callbacks cb;
-    void *userdata;
-    bool forgotten;
-    bool queued, in_flight;
-    struct creation *next; /* weak: queue */
-    struct resolution resolution;
-    struct template_wait *wait; /* owned */
-    struct template *template;  /* ref */
-    struct disk_copy *copy;     /* owned */
-    bool cold, fell_back;
-    uint64_t asked_usec, step_usec;
-};
-
 static void step_boot_cold(struct sandbox *sb);
 
 struct creation *creation_free(struct creation *c)
@@ -53,6 +35,7 @@ struct creation *creation_free(struct creation *c)
     (void)template_wait_free(c->wait);
     (void)template_unref(c->template);
     (void)disk_copy_free(c->copy);
+    (void)source_free(c->answer);
     free(c);
     return NULL;
 }
@@ -62,6 +45,7 @@ void creation_quiesce(struct sandbox *sb)
     if (!sb->creation)
         return;
     sb->creation->wait = template_wait_free(sb->creation->wait);
+    sb->creation->answer = source_free(sb->creation->answer);
     disk_copy_quiesce(sb->creation->copy);
 }
 
@@ -121,8 +105,11 @@ static void on_link_ready(struct guest_link *link, void *userdata)
     (void)link;
     sb->timings.console_usec = lap(c);
     sb->timings.total_usec = clock_now_usec() - c->asked_usec;
-    if (c->template)
+    if (c->template) {
         template_set_proven(c->template);
+        if (!sb->pooled)
+            pools_used(sb->core, &c->resolution, &sb->spec);
+    }
     c->template = template_unref(c->template);
     log_sandbox(LOG_LEVEL_INFO, sb->id, "Guest answers after %llu us",
                 (unsigned long long)sb->timings.total_usec);
@@ -318,6 +305,12 @@ static void step_boot_cold(struct sandbox *sb)
     struct creation *c = sb->creation;
     struct error err = {0};
 
+    if (sb->pooled) { /* only a clone of the template will do */
+        (void)error_set_code(&err, ERR_TEMPLATE_INVALID, "sandbox '%s': cannot be restored",
+                             sb->id);
+        fail(sb, &err);
+        return;
+    }
     if (c->resolution.kernel[0] == '\0') {
         (void)error_set_code(
             &err, ERR_TEMPLATE_INVALID,
@@ -380,7 +373,7 @@ static void fall_back(struct sandbox *sb, const struct error *reason)
     sb->link = guest_link_free(sb->link);
     template_discard(c->template, reason);
     c->template = template_unref(c->template);
-    if (c->fell_back) {
+    if (c->fell_back || sb->pooled) {
         fail(sb, reason);
         return;
     }
@@ -408,7 +401,8 @@ static void on_resolved(const struct resolution *resolution, const struct error 
         fail(sb, err);
         return;
     }
-    c->resolution = *resolution;
+    if (resolution != &c->resolution)
+        c->resolution = *resolution;
     sb->slot = resolution->slot;
     sb->origin = resolution->origin;
     sb->timings.resolve_usec = lap(c);
@@ -425,6 +419,10 @@ static void step_resolve(struct sandbox *sb)
     sb->timings.queue_usec = lap(c);
     progress(c, "look up image and kernel", -1);
     sb->pending++;
+    if (resolve_now(sb->core, &sb->spec, &c->resolution)) {
+        on_resolved(&c->resolution, NULL, sb);
+        return;
+    }
     r = resolve_start(sb->core, &sb->spec, on_resolved, sb);
     if (r < 0) {
         sb->pending--;
@@ -508,6 +506,22 @@ static void leave_flight(struct creation *c)
         log_error("Failed to wake the creation queue: out of memory, ignoring");
 }
 
+struct creation *creation_new(struct sandbox *sb, const struct sandbox_create_callbacks *cb,
+                              void *userdata)
+{
+    struct creation *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->sandbox = sb;
+    if (cb)
+        c->cb = *cb;
+    c->forgotten = !cb;
+    c->userdata = userdata;
+    c->asked_usec = c->step_usec = clock_now_usec();
+    return c;
+}
+
 int creation_start(struct sandbox *sb, const struct sandbox_create_callbacks *cb, void *userdata,
                    struct error *err)
 {
@@ -518,15 +532,9 @@ int creation_start(struct sandbox *sb, const struct sandbox_create_callbacks *cb
     if (core->n_queued >= CORE_CREATION_QUEUE_MAX)
         return error_set_code(err, ERR_TOO_MANY, "%u creations are waiting already",
                               CORE_CREATION_QUEUE_MAX);
-    c = calloc(1, sizeof(*c));
+    c = creation_new(sb, cb, userdata);
     if (!c)
         return error_set(err, ENOMEM, "sandbox '%s': out of memory", sb->id);
-    c->sandbox = sb;
-    if (cb)
-        c->cb = *cb;
-    c->forgotten = !cb;
-    c->userdata = userdata;
-    c->asked_usec = c->step_usec = clock_now_usec();
     r = queue_wake(core);
     if (r < 0) {
         free(c);
@@ -557,6 +565,7 @@ void creation_cancel(struct sandbox *sb)
         return;
     queue_remove(sb->core, c);
     c->wait = template_wait_free(c->wait);
+    c->answer = source_free(c->answer);
 }
 
 void creation_report_failure(struct sandbox *sb)
@@ -566,6 +575,8 @@ void creation_report_failure(struct sandbox *sb)
     if (!c)
         return;
     leave_flight(c);
+    if (!sb->failure.errnum) /* a claim, and its sandbox was removed at once */
+        (void)error_set_code(&sb->failure, ERR_CANCELLED, "sandbox '%s': removed", sb->id);
     if (c->cb.on_done && !c->forgotten)
         c->cb.on_done(NULL, &sb->failure, c->userdata);
     (void)creation_free(c);

@@ -45,7 +45,7 @@ void core_tell(const struct sandbox *sb, const char *what)
 {
     struct core *core = sb->core;
 
-    if (core->closing)
+    if (core->closing || sb->pooled) /* nobody knows of that one yet */
         return;
     /* `telling` is who comes next: a listener that is freed meanwhile moves it on. */
     for (core->telling = core->listeners; core->telling;) {

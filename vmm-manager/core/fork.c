@@ -281,9 +281,9 @@ int core_fork(struct core *core, const struct fork_options *options, const struc
     if (options->count < 1 || options->count > FORK_CHILDREN_MAX)
         return error_set(err, EINVAL, "'count': %u is not one of 1 to %u", options->count,
                          FORK_CHILDREN_MAX);
-    if (core->n_sandboxes + options->count > core->max_sandboxes)
+    if (core_count_sandboxes(core) + options->count > core->max_sandboxes)
         return error_set_code(err, ERR_TOO_MANY, "there are %zu sandboxes, and %u more than %u",
-                              core->n_sandboxes, options->count, core->max_sandboxes);
+                              core_count_sandboxes(core), options->count, core->max_sandboxes);
     f = calloc(1, sizeof(*f));
     if (f)
         f->children = calloc(options->count, sizeof(f->children[0]));

@@ -49,16 +49,21 @@ static void trace(const struct guest_link *link, const char *what)
                 (unsigned long long)(clock_now_usec() - link->started_usec));
 }
 
+void link_identity_name(struct link_identity *identity, const char *hostname)
+{
+    (void)snprintf(identity->hostname, sizeof(identity->hostname), "%s", hostname);
+    for (char *c = identity->hostname; *c; c++) {
+        if (*c == '_') /* fine in a name of ours, not in a host's */
+            *c = '-';
+    }
+}
+
 void link_identity_make(struct link_identity *ret, const char *hostname)
 {
     unsigned char id[16], uuid[16];
     char hex[33];
 
-    (void)snprintf(ret->hostname, sizeof(ret->hostname), "%s", hostname);
-    for (char *c = ret->hostname; *c; c++) {
-        if (*c == '_') /* fine in a name of ours, not in a host's */
-            *c = '-';
-    }
+    link_identity_name(ret, hostname);
     randombytes_buf(id, sizeof(id));
     hex_encode(id, sizeof(id), ret->machine_id);
     randombytes_buf(uuid, sizeof(uuid));

@@ -18,6 +18,8 @@ struct link_identity {
 
 /* A new one, random but for the host name. */
 void link_identity_make(struct link_identity *ret, const char *hostname);
+/* The same machine under another host name. */
+void link_identity_name(struct link_identity *identity, const char *hostname);
 
 struct guest_link_callbacks {
     void (*on_ready)(struct guest_link *link, void *userdata);

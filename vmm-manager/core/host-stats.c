@@ -45,3 +45,16 @@ int host_process_memory(pid_t pid, struct host_memory *ret)
     *ret = memory;
     return 0;
 }
+
+uint64_t host_memory_available_mib(void)
+{
+    _cleanup_close_ int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    char text[1024];
+    uint64_t bytes;
+    ssize_t n = fd < 0 ? -1 : fd_read_full(fd, text, sizeof(text) - 1);
+
+    if (n < 0)
+        return UINT64_MAX;
+    text[n] = '\0';
+    return parse_kib(text, "\nMemAvailable:", &bytes) < 0 ? UINT64_MAX : bytes / (1024u * 1024u);
+}

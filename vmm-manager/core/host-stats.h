@@ -10,3 +10,5 @@ struct host_memory {
 };
 /* From /proc/PID/smaps_rollup; a negative errno when it is gone or not ours to see. */
 int host_process_memory(pid_t pid, struct host_memory *ret);
+/* What new processes can still get of the host; UINT64_MAX when it is not known. */
+uint64_t host_memory_available_mib(void);

@@ -273,7 +273,7 @@ void core_tenant_usage(struct core *core, const char *tenant, struct tenant_usag
     for (size_t i = 0; i < core->n_sandboxes; i++) {
         const struct sandbox *sb = core->sandboxes[i];
 
-        if (strcmp(sandbox_tenant(sb), tenant) != 0)
+        if (sb->pooled || strcmp(sandbox_tenant(sb), tenant) != 0)
             continue;
         ret->sandboxes++;
         ret->disk_mib += sb->spec.disk_mib;

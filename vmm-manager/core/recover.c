@@ -12,6 +12,7 @@
 #include "core/create.h"
 #include "core/guest-fate.h"
 #include "core/lifecycle.h"
+#include "core/pool.h"
 #include "core/sandbox-private.h"
 #include "core/snapshots.h"
 #include "core/template-private.h"
@@ -28,6 +29,7 @@
  *   creating            half made: killed and removed
  *   stopping            the removal goes on
  *   stopped, failed     kept; a VM that is left over is killed
+ *   pooled              adopted too, back into its pool; else removed
  *   snapshots that no row needs and nobody named: removed
  *   directories without a row, half-made templates: VM of that name killed, directory removed
  *
@@ -82,6 +84,7 @@ static int on_finish(struct source *s, void *userdata)
                recovery->n_adopted, recovery->n_failed, recovery->n_removed,
                (unsigned long long)((clock_now_usec() - recovery->started_usec) / USEC_PER_MSEC));
     core->recovery = recovery_free(recovery);
+    pools_start(core);
     done(NULL, data);
     return 0;
 }
@@ -121,6 +124,8 @@ static void on_adopted_ready(struct guest_link *link, void *userdata)
     sb->held = false;
     log_sandbox(LOG_LEVEL_NOTICE, sb->id, "Sandbox is adopted");
     sandbox_sessions_adopt(sb);
+    if (sb->pooled)
+        pool_adopt(sb);
     recovery_leave(sb, true);
     sandbox_used(sb);
     if (sb->state == SANDBOX_PAUSING) {
@@ -154,7 +159,8 @@ static void adopt_link(struct sandbox *sb)
         .backend = sb->slot->backend,
         .vm_id = sb->id,
         .deadline_usec = clock_now_usec() + core_answer_timeout_usec(sb->core),
-        .thaw = LINK_THAW_UNLESS_THAWED,
+        /* A claim may have been cut off before its thaw; the same identity again does no harm. */
+        .thaw = sb->timings.claimed ? LINK_THAW_ALWAYS : LINK_THAW_UNLESS_THAWED,
         .identity = &sb->identity,
     };
     struct error why = {0};
@@ -507,8 +513,8 @@ int core_recover(struct core *core, void (*done)(const struct error *err, void *
     if (core->recovery)
         return -EALREADY;
     recovery = calloc(1, sizeof(*recovery));
-    all = calloc(core->max_sandboxes, sizeof(*all));
-    states = calloc(core->max_sandboxes, sizeof(*states));
+    all = calloc(core->sandboxes_room, sizeof(*all));
+    states = calloc(core->sandboxes_room, sizeof(*states));
     if (!recovery || !all || !states) {
         free(recovery);
         return -ENOMEM;

@@ -1,12 +1,15 @@
 #include "core/resolve.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/file.h"
+#include "base/paths.h"
 #include "base/strv.h"
+#include "core/resolve-cache.h"
 #include "kernel/vmlinux.h"
 
 struct resolve_job {
@@ -15,6 +18,7 @@ struct resolve_job {
     resolve_done_fn done;
     void *userdata;
     struct resolution result;
+    struct watched_files watched;
     struct error err;
 };
 
@@ -61,22 +65,67 @@ static int choose_backend(struct resolve_job *job, const char *name)
                           first.reason[0] ? first.reason : "there is none on this host");
 }
 
-static int check_space(struct resolve_job *job)
+static int check_space(const struct core *core, struct error *err)
 {
     struct statvfs fs;
     uint64_t free_mib;
 
-    if (statvfs(job->core->state_dir, &fs) < 0)
-        return error_set(&job->err, errno, "state directory '%s': %s", job->core->state_dir,
+    if (statvfs(core->state_dir, &fs) < 0)
+        return error_set(err, errno, "state directory '%s': %s", core->state_dir,
                          errno_text(errno));
     free_mib = (uint64_t)fs.f_bavail * fs.f_frsize / (1024u * 1024u);
-    if (free_mib < job->core->min_free_mib)
-        return error_set_code(&job->err, ERR_NO_SPACE,
+    if (free_mib < core->min_free_mib)
+        return error_set_code(err, ERR_NO_SPACE,
                               "state directory '%s': %llu MiB free, at least %u MiB are needed; "
                               "remove sandboxes or templates, or make room",
-                              job->core->state_dir, (unsigned long long)free_mib,
-                              job->core->min_free_mib);
+                              core->state_dir, (unsigned long long)free_mib, core->min_free_mib);
     return 0;
+}
+
+/* ---- what the answer hangs on ---- */
+
+static void watch(struct resolve_job *job, const char *path)
+{
+    watched_files_add(&job->watched, path);
+}
+
+static void _printf_(2, 3) watch_printf(struct resolve_job *job, const char *format, ...)
+{
+    char path[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(path, sizeof(path), format, args);
+    va_end(args);
+    watch(job, path);
+}
+
+/* Before anything is read. */
+static void watch_sources(struct resolve_job *job)
+{
+    const char *cache = paths_cache_dir(), *kernel = getenv("HEARTH_KERNEL");
+
+    if (job->spec.template)
+        watch_printf(job, "%s/%s/manifest.json", job->core->templates_dir, job->spec.template);
+    else
+        watch_printf(job, "%s/images/names/%s.json", cache,
+                     job->spec.image ? job->spec.image : "base");
+    watch_printf(job, "%s/kernels/%s/info.json", cache, kernel && *kernel ? kernel : "minimal");
+    if (job->core->init_path)
+        watch(job, job->core->init_path);
+    else
+        watch_printf(job, "%s/hearth-init", paths_program_dir());
+}
+
+/* What was found, and must stay. */
+static void watch_found(struct resolve_job *job, const struct kernel *kernel)
+{
+    if (strcmp(kernel->name, "distro") == 0) /* what the first choice is not there for */
+        watch_printf(job, "%s/kernels/distro/info.json", paths_cache_dir());
+    watch_printf(job, "%s/modules.list", kernel->modules_dir);
+    job->watched.n_deciding = job->watched.n;
+    watch(job, job->result.initramfs);
+    watch(job, job->result.kernel);
 }
 
 static int copy_text(char *to, size_t size, const char *from, const char *what, struct error *err)
@@ -120,6 +169,7 @@ static int fill_kernel(struct resolve_job *job, struct origin *o)
     } else {
         (void)snprintf(job->result.kernel, sizeof(job->result.kernel), "%s", kernel.path);
     }
+    watch_found(job, &kernel);
     (void)snprintf(o->kernel_version, sizeof(o->kernel_version), "%s", kernel.version);
     (void)snprintf(o->kernel_sha256, sizeof(o->kernel_sha256), "%s", kernel.sha256);
     return 0;
@@ -137,6 +187,7 @@ static int resolve_image(struct resolve_job *job)
     (void)snprintf(o->image_name, sizeof(o->image_name), "%s", image.name);
     (void)snprintf(o->image_path, sizeof(o->image_path), "%s", image.path);
     (void)snprintf(o->image_sha256, sizeof(o->image_sha256), "%s", image.sha256);
+    watch(job, image.path);
     r = fill_kernel(job, o);
     if (r < 0)
         return r;
@@ -176,6 +227,7 @@ static int resolve_template(struct resolve_job *job)
         return error_set_code(&job->err, ERR_IMAGE_NOT_FOUND,
                               "template '%s': its image '%s' is no longer there", id,
                               manifest.origin.image_name);
+    watch(job, manifest.origin.image_path);
     r = fill_kernel(job, &now);
     if (r < 0)
         return r;
@@ -198,24 +250,41 @@ static void resolve_run(void *userdata)
 {
     struct resolve_job *job = userdata;
 
-    if (check_space(job) < 0)
+    if (check_space(job->core, &job->err) < 0)
         return;
+    watch_sources(job);
     if (job->spec.template) {
-        (void)resolve_template(job);
+        if (resolve_template(job) < 0)
+            return;
+    } else if (choose_backend(job, job->spec.backend) < 0 || resolve_image(job) < 0 ||
+               fill_backend(job, &job->result.origin) < 0) {
         return;
     }
-    if (choose_backend(job, job->spec.backend) < 0 || resolve_image(job) < 0)
-        return;
-    (void)fill_backend(job, &job->result.origin);
+    origin_id(&job->result.origin, job->result.template_id);
 }
 
 static void resolve_done(void *userdata, int cancelled)
 {
     struct resolve_job *job = userdata;
 
-    if (!cancelled && !job->core->closing)
+    if (!cancelled && !job->core->closing) {
+        if (!job->err.errnum)
+            resolve_cache_put(job->core, &job->spec, &job->result, &job->watched);
         job->done(&job->result, job->err.errnum ? &job->err : NULL, job->userdata);
+    }
     job_free(job);
+}
+
+int resolve_now(struct core *core, const struct sandbox_spec *spec, struct resolution *ret)
+{
+    const struct resolution *known = resolve_cache_find(core, spec, /* all= */ true);
+    struct error full = {0};
+
+    /* Without room the long way tells why. */
+    if (!known || check_space(core, &full) < 0)
+        return 0;
+    *ret = *known;
+    return 1;
 }
 
 int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_done_fn done,

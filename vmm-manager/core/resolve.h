@@ -12,13 +12,16 @@ struct resolution {
     char kernel[256]; /* "" when this template's kernel is gone: it can be restored, not rebuilt */
     char initramfs[256];
     struct origin origin;
+    char template_id[MANIFEST_ID_SIZE]; /* of the template that fits */
 };
 
 typedef void (*resolve_done_fn)(const struct resolution *resolution, const struct error *err,
                                 void *userdata);
 /*
  * Looks everything up on a worker and checks that the host has room; `done` comes from the loop,
- * once, unless the core is being freed.
+ * once, unless the core is being freed. What was found is remembered: resolve-cache.h.
  */
 int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_done_fn done,
                   void *userdata);
+/* From what is remembered, without a worker: 1 and *ret, 0: it has to be looked up. */
+int resolve_now(struct core *core, const struct sandbox_spec *spec, struct resolution *ret);

@@ -33,6 +33,7 @@ static json_t *timings_to_json(const struct timings *t)
     for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
         (void)json_object_set_new(json, steps[i].key, msec(steps[i].usec));
     (void)json_object_set_new(json, "cold", json_boolean(t->cold));
+    (void)json_object_set_new(json, "claimed", json_boolean(t->claimed));
     return json;
 }
 

@@ -15,7 +15,8 @@
 struct timings {
     uint64_t queue_usec, resolve_usec, template_usec, disk_usec, restore_usec, console_usec,
         total_usec;
-    bool cold; /* booted, not restored */
+    bool cold;    /* booted, not restored */
+    bool claimed; /* was warm in a pool; total_usec is the hand-over */
 };
 
 struct removal_waiter {
@@ -82,6 +83,10 @@ struct sandbox {
     struct source *retry;      /* owned: the next try, or the end of the wait for the VM's end */
     struct error break_reason; /* of the last break */
 
+    bool pooled;              /* nobody asked for it yet: pool.h; in its row from the start */
+    struct pooled *entry;     /* weak: its place in the pool; NULL: it is to be removed */
+    struct source *late_thaw; /* owned: claimed, and not told yet */
+
     struct creation *creation;        /* owned, until on_done */
     struct sandbox_session *sessions; /* owned list */
     size_t n_sessions;
@@ -102,6 +107,10 @@ int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandb
                 struct error *err);
 /* One of which nothing was made yet. */
 void sandbox_discard(struct sandbox *sb);
+/* As sandbox_create(), for a pool. */
+int sandbox_create_pooled(struct core *core, const struct sandbox_spec *spec,
+                          const struct sandbox_create_callbacks *cb, void *userdata,
+                          struct sandbox **ret, struct error *err);
 /* Frees what it holds; the VM is not touched. Always NULL. */
 struct sandbox *sandbox_free(struct sandbox *sb);
 /* Nothing of it calls back any more; calls under way may still come home to it. */
@@ -109,6 +118,8 @@ void sandbox_quiesce(struct sandbox *sb);
 
 /* Writes the row; a failure is returned and logged by the caller. */
 int sandbox_store(struct sandbox *sb, struct error *err);
+/* The same for what a claim has changed. */
+int sandbox_store_claim(struct sandbox *sb, struct error *err);
 /* From its row, in state CREATING: the caller decides what it is. Not listed in the core. */
 int sandbox_from_row(struct core *core, const struct sandbox_row *row, struct sandbox **ret,
                      struct error *err);

@@ -6,7 +6,24 @@
 
 /* A sandbox as its row in the store, and back. */
 
-#define TIMINGS_FORMAT "%llu %llu %llu %llu %llu %llu %llu %d"
+#define TIMINGS_SIZE 256
+#define IDENTITY_SIZE 192
+#define TIMINGS_FORMAT "%llu %llu %llu %llu %llu %llu %llu %d %d"
+
+static void format_timings(const struct timings *t, char text[static TIMINGS_SIZE])
+{
+    (void)snprintf(text, TIMINGS_SIZE, TIMINGS_FORMAT, (unsigned long long)t->queue_usec,
+                   (unsigned long long)t->resolve_usec, (unsigned long long)t->template_usec,
+                   (unsigned long long)t->disk_usec, (unsigned long long)t->restore_usec,
+                   (unsigned long long)t->console_usec, (unsigned long long)t->total_usec, t->cold,
+                   t->claimed);
+}
+
+static void format_identity(const struct link_identity *identity, char text[static IDENTITY_SIZE])
+{
+    (void)snprintf(text, IDENTITY_SIZE, "%s %s %s", identity->machine_id, identity->boot_id,
+                   identity->hostname);
+}
 
 int sandbox_store(struct sandbox *sb, struct error *err)
 {
@@ -14,19 +31,14 @@ int sandbox_store(struct sandbox *sb, struct error *err)
     json_t *origin_json = sb->slot ? origin_to_json(&sb->origin) : NULL;
     _cleanup_free_ char *spec = spec_json ? json_dumps(spec_json, JSON_COMPACT) : NULL;
     _cleanup_free_ char *origin = origin_json ? json_dumps(origin_json, JSON_COMPACT) : NULL;
-    const struct timings *t = &sb->timings;
-    char timings[256], identity[192];
+    char timings[TIMINGS_SIZE], identity[IDENTITY_SIZE];
 
-    (void)snprintf(identity, sizeof(identity), "%s %s %s", sb->identity.machine_id,
-                   sb->identity.boot_id, sb->identity.hostname);
+    format_identity(&sb->identity, identity);
     json_decref(spec_json);
     json_decref(origin_json);
     if (!spec || (sb->slot && !origin))
         return error_set(err, ENOMEM, "sandbox '%s': out of memory", sb->id);
-    (void)snprintf(timings, sizeof(timings), TIMINGS_FORMAT, (unsigned long long)t->queue_usec,
-                   (unsigned long long)t->resolve_usec, (unsigned long long)t->template_usec,
-                   (unsigned long long)t->disk_usec, (unsigned long long)t->restore_usec,
-                   (unsigned long long)t->console_usec, (unsigned long long)t->total_usec, t->cold);
+    format_timings(&sb->timings, timings);
     const struct sandbox_row row = {
         .id = sb->id,
         .state = sb->state,
@@ -45,18 +57,42 @@ int sandbox_store(struct sandbox *sb, struct error *err)
         .checkpoint = sb->checkpoint,
         .slept_wall_usec = sb->slept_wall_usec,
         .woken_wall_usec = sb->woken_wall_usec,
+        .pooled = sb->pooled,
     };
     return store_sandbox_put(sb->core->store, &row, err);
+}
+
+int sandbox_store_claim(struct sandbox *sb, struct error *err)
+{
+    json_t *json = sandbox_spec_to_json(&sb->spec);
+    _cleanup_free_ char *spec = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char timings[TIMINGS_SIZE], identity[IDENTITY_SIZE];
+    const struct sandbox_row row = {
+        .id = sb->id,
+        .spec = spec,
+        .timings = timings,
+        .created_wall_usec = sb->created_wall_usec,
+        .identity = identity,
+    };
+
+    json_decref(json);
+    if (!spec)
+        return error_set(err, ENOMEM, "sandbox '%s': out of memory", sb->id);
+    format_timings(&sb->timings, timings);
+    format_identity(&sb->identity, identity);
+    return store_sandbox_claim(sb->core->store, &row, err);
 }
 
 static void load_timings(const char *text, struct timings *ret)
 {
     unsigned long long v[7] = {0};
-    int cold = 0;
+    int cold = 0, claimed = 0;
 
-    if (sscanf(text, TIMINGS_FORMAT, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &cold) != 8)
+    /* A row of old has no `claimed`. */
+    if (sscanf(text, TIMINGS_FORMAT, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &cold,
+               &claimed) < 8)
         return;
-    *ret = (struct timings){v[0], v[1], v[2], v[3], v[4], v[5], v[6], cold != 0};
+    *ret = (struct timings){v[0], v[1], v[2], v[3], v[4], v[5], v[6], cold != 0, claimed != 0};
 }
 
 /* A row of old has none: then the new one of sandbox_new() stays. */
@@ -109,6 +145,7 @@ int sandbox_from_row(struct core *core, const struct sandbox_row *row, struct sa
     }
     sb->created_wall_usec = row->created_wall_usec;
     sb->vm_exists = row->vm_exists;
+    sb->pooled = row->pooled;
     (void)snprintf(sb->template_id, sizeof(sb->template_id), "%s", row->template_id);
     load_timings(row->timings, &sb->timings);
     load_identity(row->identity, &sb->identity);

@@ -8,6 +8,7 @@
 #include "core/create.h"
 #include "core/events.h"
 #include "core/lifecycle.h"
+#include "core/pool.h"
 #include "core/recover.h"
 #include "core/sandbox-private.h"
 #include "core/take.h"
@@ -56,6 +57,7 @@ void sandbox_quiesce(struct sandbox *sb)
     sb->idle = source_free(sb->idle);
     sb->waits_kick = source_free(sb->waits_kick);
     take_quiesce(sb->take);
+    sb->late_thaw = source_free(sb->late_thaw);
     creation_quiesce(sb);
 }
 
@@ -102,22 +104,23 @@ static int name_is_free(struct core *core, const char *tenant, const char *name,
     return 0;
 }
 
-int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandbox **ret,
-                struct error *err)
+static int check_spec(struct core *core, const struct sandbox_spec *spec, struct error *err)
+{
+    if (spec->backend && !core_slot(core, spec->backend))
+        return error_set_code(err, ERR_BACKEND_UNAVAILABLE, "backend '%s': unknown", spec->backend);
+    return spec->name ? name_is_free(core, sandbox_spec_tenant(spec), spec->name, err) : 0;
+}
+
+static int add(struct core *core, const struct sandbox_spec *spec, bool pooled,
+               struct sandbox **ret, struct error *err)
 {
     struct sandbox *sb = NULL;
     int r;
 
-    if (spec->backend && !core_slot(core, spec->backend))
-        return error_set_code(err, ERR_BACKEND_UNAVAILABLE, "backend '%s': unknown", spec->backend);
-    if (spec->name) {
-        r = name_is_free(core, sandbox_spec_tenant(spec), spec->name, err);
-        if (r < 0)
-            return r;
-    }
     r = sandbox_new(core, spec, NULL, &sb, err);
     if (r < 0)
         return r;
+    sb->pooled = pooled;
     r = core_add_sandbox(core, sb);
     if (r < 0) {
         (void)sandbox_free(sb);
@@ -140,6 +143,14 @@ int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandb
     return 0;
 }
 
+int sandbox_add(struct core *core, const struct sandbox_spec *spec, struct sandbox **ret,
+                struct error *err)
+{
+    int r = check_spec(core, spec, err);
+
+    return r < 0 ? r : add(core, spec, /* pooled= */ false, ret, err);
+}
+
 void sandbox_discard(struct sandbox *sb)
 {
     (void)store_sandbox_delete(sb->core->store, sb->id, NULL);
@@ -147,14 +158,14 @@ void sandbox_discard(struct sandbox *sb)
     (void)sandbox_free(sb);
 }
 
-int sandbox_create(struct core *core, const struct sandbox_spec *spec,
-                   const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
-                   struct error *err)
+static int create(struct core *core, const struct sandbox_spec *spec, bool pooled,
+                  const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
+                  struct error *err)
 {
     struct sandbox *sb = NULL;
     int r;
 
-    r = sandbox_add(core, spec, &sb, err);
+    r = add(core, spec, pooled, &sb, err);
     if (r < 0)
         return r;
     r = creation_start(sb, cb, userdata, err);
@@ -162,11 +173,58 @@ int sandbox_create(struct core *core, const struct sandbox_spec *spec,
         sandbox_discard(sb);
         return r;
     }
-    log_sandbox(LOG_LEVEL_INFO, sb->id, "Creating a sandbox of image '%s'",
-                sb->spec.image ? sb->spec.image : "(of its template)");
+    log_sandbox(LOG_LEVEL_INFO, sb->id, "Creating a sandbox of image '%s'%s",
+                sb->spec.image ? sb->spec.image : "(of its template)",
+                pooled ? " for its pool" : "");
     if (ret)
         *ret = sb;
     return 0;
+}
+
+int sandbox_create_pooled(struct core *core, const struct sandbox_spec *spec,
+                          const struct sandbox_create_callbacks *cb, void *userdata,
+                          struct sandbox **ret, struct error *err)
+{
+    return create(core, spec, /* pooled= */ true, cb, userdata, ret, err);
+}
+
+static int claim_or_create(struct core *core, const struct sandbox_spec *spec, bool at_once,
+                           const struct sandbox_create_callbacks *cb, void *userdata,
+                           struct sandbox **ret, struct error *err)
+{
+    struct sandbox *sb;
+    int r;
+
+    r = check_spec(core, spec, err);
+    if (r < 0)
+        return r;
+    sb = pool_claim(core, spec);
+    if (!sb)
+        return create(core, spec, /* pooled= */ false, cb, userdata, ret, err);
+    r = creation_claim(sb, spec, at_once, cb, userdata, err);
+    if (r < 0) {
+        sb->creation = creation_free(sb->creation);
+        pool_give_up(sb);
+        return r;
+    }
+    log_sandbox(LOG_LEVEL_INFO, sb->id, "Claimed from the pool of template '%s'", sb->template_id);
+    if (ret)
+        *ret = sb;
+    return r;
+}
+
+int sandbox_create(struct core *core, const struct sandbox_spec *spec,
+                   const struct sandbox_create_callbacks *cb, void *userdata, struct sandbox **ret,
+                   struct error *err)
+{
+    return claim_or_create(core, spec, /* at_once= */ false, cb, userdata, ret, err);
+}
+
+int sandbox_claim_or_create(struct core *core, const struct sandbox_spec *spec,
+                            const struct sandbox_create_callbacks *cb, void *userdata,
+                            struct sandbox **ret, struct error *err)
+{
+    return claim_or_create(core, spec, /* at_once= */ true, cb, userdata, ret, err);
 }
 
 void sandbox_create_forget(struct sandbox *sb, void *userdata)
@@ -184,7 +242,7 @@ struct sandbox *sandbox_find_in(struct core *core, const char *tenant, const cha
 {
     struct sandbox *sb = core_sandbox_by_id(core, id_or_name);
 
-    if (sb && !is_of(sb, tenant))
+    if (sb && (sb->pooled || !is_of(sb, tenant)))
         sb = NULL;
 
     for (size_t i = 0; !sb && i < core->n_sandboxes; i++) {
@@ -202,8 +260,10 @@ struct sandbox *sandbox_find_in(struct core *core, const char *tenant, const cha
 
 void sandbox_each(struct core *core, sandbox_each_fn fn, void *userdata)
 {
-    for (size_t i = 0; i < core->n_sandboxes; i++)
-        fn(core->sandboxes[i], userdata);
+    for (size_t i = 0; i < core->n_sandboxes; i++) {
+        if (!core->sandboxes[i]->pooled)
+            fn(core->sandboxes[i], userdata);
+    }
 }
 
 /* ---- what it is ---- */
@@ -260,8 +320,11 @@ void sandbox_identity(const struct sandbox *sb, struct link_identity *ret)
 
 struct console *sandbox_console(struct sandbox *sb, struct error *err)
 {
-    struct console *console = guest_link_console(sb->link);
+    struct console *console;
 
+    if (sb->state == SANDBOX_RUNNING)
+        claim_settle(sb);
+    console = guest_link_console(sb->link);
     if (sb->state == SANDBOX_RUNNING && console && !sb->held)
         return console;
     if (sb->state == SANDBOX_RUNNING && sb->held)
@@ -281,6 +344,8 @@ struct console *sandbox_console(struct sandbox *sb, struct error *err)
 
 void sandbox_drop_console(struct sandbox *sb, const struct error *reason)
 {
+    if (sb->state != SANDBOX_RUNNING)
+        sb->late_thaw = source_free(sb->late_thaw);
     sandbox_notify_watches(sb, reason);
     sandbox_sessions_detach(sb, reason);
     sb->link = guest_link_free(sb->link);

@@ -7,6 +7,7 @@
 /* One prepared statement each; names in the order of the table in store.c. */
 enum store_statement {
     STATEMENT_SANDBOX_PUT,
+    STATEMENT_SANDBOX_CLAIM,
     STATEMENT_SANDBOX_DELETE,
     STATEMENT_SANDBOX_EACH,
     STATEMENT_SESSION_PUT,
@@ -16,8 +17,12 @@ enum store_statement {
     STATEMENT_TEMPLATE_PUT,
     STATEMENT_TEMPLATE_DELETE,
     STATEMENT_TEMPLATE_USED,
+    STATEMENT_POOL_PUT,
+    STATEMENT_POOL_DELETE,
+    STATEMENT_POOL_SIZE,
+    STATEMENT_POOL_EACH,
 };
-#define STORE_STATEMENT_COUNT (STATEMENT_TEMPLATE_USED + 1)
+#define STORE_STATEMENT_COUNT (STATEMENT_POOL_EACH + 1)
 
 struct store {
     sqlite3 *db;                                     /* owned */

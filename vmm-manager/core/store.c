@@ -9,7 +9,7 @@
 #include "core/store-keys.h"
 #include "core/store-private.h"
 
-#define SCHEMA_VERSION 3
+#define SCHEMA_VERSION 4
 
 /* What leads from each version to the next. */
 static const char *const upgrades[] = {
@@ -40,6 +40,8 @@ static const char *const upgrades[] = {
     "ALTER TABLE sandboxes ADD COLUMN checkpoint TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sandboxes ADD COLUMN slept INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sandboxes ADD COLUMN woken INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE sandboxes ADD COLUMN pooled INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE pools (template TEXT PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID;",
 };
 static_assert(ARRAY_SIZE(upgrades) == SCHEMA_VERSION, "every version is reached");
 
@@ -47,16 +49,21 @@ static const char *const statements[] = {
     [STATEMENT_SANDBOX_PUT] =
         "INSERT INTO sandboxes (id, state, spec, origin, template_id, error_code, error_text,"
         " timings, vm_exists, created, identity, held, snapshot, restored_from, checkpoint, slept,"
-        " woken) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
-        " ?17)"
+        " woken, pooled) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, "
+        "?16,"
+        " ?17, ?18)"
         " ON CONFLICT (id) DO UPDATE SET state = ?2, spec = ?3, origin = ?4, template_id = ?5,"
-        " error_code = ?6, error_text = ?7, timings = ?8, vm_exists = ?9, identity = ?11,"
+        " error_code = ?6, error_text = ?7, timings = ?8, vm_exists = ?9, created = ?10, identity "
+        "= ?11,"
         " held = ?12, snapshot = ?13, restored_from = ?14, checkpoint = ?15, slept = ?16,"
-        " woken = ?17",
+        " woken = ?17, pooled = ?18",
+    [STATEMENT_SANDBOX_CLAIM] =
+        "UPDATE sandboxes SET spec = ?2, timings = ?3, created = ?4, identity = ?5, pooled = 0"
+        " WHERE id = ?1",
     [STATEMENT_SANDBOX_DELETE] = "DELETE FROM sandboxes WHERE id = ?1",
     [STATEMENT_SANDBOX_EACH] =
         "SELECT id, state, spec, origin, template_id, error_code, error_text, timings, vm_exists,"
-        " created, identity, held, snapshot, restored_from, checkpoint, slept, woken"
+        " created, identity, held, snapshot, restored_from, checkpoint, slept, woken, pooled"
         " FROM sandboxes ORDER BY created, id",
     [STATEMENT_SESSION_PUT] =
         "INSERT INTO sessions (sandbox, name, kind, user, cwd, env, tty_rows, tty_cols, created)"
@@ -75,6 +82,10 @@ static const char *const statements[] = {
     [STATEMENT_TEMPLATE_PUT] = "INSERT OR REPLACE INTO templates (id, used) VALUES (?1, ?2)",
     [STATEMENT_TEMPLATE_DELETE] = "DELETE FROM templates WHERE id = ?1",
     [STATEMENT_TEMPLATE_USED] = "SELECT used FROM templates WHERE id = ?1",
+    [STATEMENT_POOL_PUT] = "INSERT OR REPLACE INTO pools (template, size) VALUES (?1, ?2)",
+    [STATEMENT_POOL_DELETE] = "DELETE FROM pools WHERE template = ?1",
+    [STATEMENT_POOL_SIZE] = "SELECT size FROM pools WHERE template = ?1",
+    [STATEMENT_POOL_EACH] = "SELECT template, size FROM pools ORDER BY template",
 };
 static_assert(ARRAY_SIZE(statements) == STORE_STATEMENT_COUNT, "every statement has its text");
 
@@ -157,7 +168,9 @@ static int set_up(struct store *s, const char *path, struct error *err)
     int version = 0, r;
 
     r = exec(s,
-             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;"
+             /* Nobody else has this file: without locks for every write. */
+             "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = "
+             "NORMAL; PRAGMA foreign_keys = ON;"
              "PRAGMA trusted_schema = OFF;",
              err);
     if (r < 0)
@@ -169,8 +182,8 @@ static int set_up(struct store *s, const char *path, struct error *err)
         r = exec(s, "BEGIN IMMEDIATE;", err);
         for (; r >= 0 && version < SCHEMA_VERSION; version++)
             r = exec(s, upgrades[version], err);
-        return r < 0 ? r : exec(s, "PRAGMA user_version = 3; COMMIT;", err);
-        static_assert(SCHEMA_VERSION == 3, "the pragma above says the version");
+        return r < 0 ? r : exec(s, "PRAGMA user_version = 4; COMMIT;", err);
+        static_assert(SCHEMA_VERSION == 4, "the pragma above says the version");
     }
     if (version != SCHEMA_VERSION)
         return error_set(err, EINVAL,
@@ -247,7 +260,20 @@ int store_sandbox_put(struct store *s, const struct sandbox_row *row, struct err
     store_bind_text(st, 15, row->checkpoint);
     store_bind_u64(st, 16, row->slept_wall_usec);
     store_bind_u64(st, 17, row->woken_wall_usec);
+    store_bind_u64(st, 18, row->pooled);
     return store_run(s, STATEMENT_SANDBOX_PUT, err);
+}
+
+int store_sandbox_claim(struct store *s, const struct sandbox_row *row, struct error *err)
+{
+    sqlite3_stmt *st = s->statements[STATEMENT_SANDBOX_CLAIM];
+
+    store_bind_text(st, 1, row->id);
+    store_bind_text(st, 2, row->spec);
+    store_bind_text(st, 3, row->timings);
+    store_bind_u64(st, 4, row->created_wall_usec);
+    store_bind_text(st, 5, row->identity);
+    return store_run(s, STATEMENT_SANDBOX_CLAIM, err);
 }
 
 int store_sandbox_delete(struct store *s, const char *id, struct error *err)
@@ -281,6 +307,7 @@ int store_sandbox_each(struct store *s, store_sandbox_fn fn, void *userdata, str
             .checkpoint = store_column_text(st, 14),
             .slept_wall_usec = store_column_u64(st, 15),
             .woken_wall_usec = store_column_u64(st, 16),
+            .pooled = store_column_u64(st, 17) != 0,
         };
         fn(&row, userdata);
     }

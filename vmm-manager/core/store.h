@@ -34,8 +34,11 @@ struct sandbox_row {
     const char *restored_from; /* the snapshot its memory lies over; "": the template */
     const char *checkpoint;    /* the one its state follows; "": none */
     uint64_t slept_wall_usec, woken_wall_usec; /* last time; 0: never */
+    bool pooled;                               /* of a warm pool, nobody's yet */
 };
 int store_sandbox_put(struct store *s, const struct sandbox_row *row, struct error *err);
+/* Writes only what a claim changes: spec, timings, time, identity, and no longer pooled. */
+int store_sandbox_claim(struct store *s, const struct sandbox_row *row, struct error *err);
 /* With its sessions. */
 int store_sandbox_delete(struct store *s, const char *id, struct error *err);
 typedef void (*store_sandbox_fn)(const struct sandbox_row *row, void *userdata);
@@ -57,3 +60,11 @@ int store_session_each(struct store *s, const char *sandbox, store_session_fn fn
 void store_template_put(struct store *s, const char *id, uint64_t used_wall_usec);
 void store_template_delete(struct store *s, const char *id);
 uint64_t store_template_used(struct store *s, const char *id); /* 0: unknown */
+
+/* Sizes of pools that somebody set. */
+int store_pool_put(struct store *s, const char *template_id, uint32_t size, struct error *err);
+void store_pool_delete(struct store *s, const char *template_id);
+int64_t store_pool_size(struct store *s, const char *template_id); /* -1: not set */
+typedef void (*store_pool_fn)(const char *template_id, uint32_t size, void *userdata);
+/* `fn` may read from the store. */
+void store_pool_each(struct store *s, store_pool_fn fn, void *userdata);

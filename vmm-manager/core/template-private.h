@@ -26,10 +26,12 @@ struct template
 {
     struct core *core; /* weak */
     struct manifest manifest;
-    char *dir; /* owned */
+    char *dir;   /* owned */
+    char **warm; /* owned: commands that every pooled clone runs */
     enum template_state state;
     unsigned refs; /* of clones that still need its files */
     bool proven;
+    bool has_processes; /* of its set-up, in every clone */
     uint64_t used_wall_usec;
     struct template_build *build; /* owned, while MAKING */
     struct template_wait *waits;  /* weak list: owned by those who wait */

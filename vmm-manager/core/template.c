@@ -1,6 +1,7 @@
 #include "core/template.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
+#include "core/pool.h"
 #include "core/template-private.h"
 
 const char *template_id(const struct template *t)
@@ -43,6 +45,7 @@ static struct template *template_free(struct template *t)
         t->waits = wait->next;
         wait->template = NULL;
     }
+    (void)strv_free(t->warm);
     free(t->dir);
     free(t);
     return NULL;
@@ -55,6 +58,54 @@ static struct template *template_lookup(struct core *core, const char *id)
             return t;
     }
     return NULL;
+}
+
+int template_find_id(struct core *core, const char *id_or_name, char ret[MANIFEST_ID_SIZE],
+                     struct error *err)
+{
+    struct template *t = template_lookup(core, id_or_name);
+
+    if (!t)
+        return error_set_code(err, ERR_TEMPLATE_NOT_FOUND, "template '%.64s': no such template",
+                              id_or_name);
+    memcpy(ret, t->manifest.id, MANIFEST_ID_SIZE);
+    return 0;
+}
+
+bool template_is_known(struct core *core, const char *id)
+{
+    return template_lookup(core, id) != NULL;
+}
+
+bool template_image(struct core *core, const char *id, char *ret, size_t size)
+{
+    struct template *t = template_lookup(core, id);
+
+    if (t)
+        (void)snprintf(ret, size, "%s", t->manifest.origin.image_name);
+    return t != NULL;
+}
+
+void template_touch(struct core *core, const char *id)
+{
+    struct template *t = template_lookup(core, id);
+
+    if (t)
+        t->used_wall_usec = clock_wall_usec();
+}
+
+bool template_has_processes(struct core *core, const char *id)
+{
+    struct template *t = template_lookup(core, id);
+
+    return t && t->has_processes;
+}
+
+char *template_warm_command(struct core *core, const char *id, size_t index)
+{
+    struct template *t = template_lookup(core, id);
+
+    return t && index < strv_length(t->warm) ? t->warm[index] : NULL;
 }
 
 static void template_unlist(struct template *t)
@@ -145,6 +196,7 @@ static void template_delete(struct template *t)
     struct core *core = t->core;
 
     store_template_delete(core->store, t->manifest.id);
+    store_pool_delete(core->store, t->manifest.id);
     template_remove_dir(core, t->dir);
 }
 
@@ -170,6 +222,7 @@ void template_discard(struct template *t, const struct error *reason)
     if (reason)
         log_warning("Discarding template '%s': %s", t->manifest.id, reason->text);
     t->state = TEMPLATE_DISCARDED;
+    pools_template_gone(t->core, t->manifest.id);
     template_unlist(t);
     template_delete(t);
     if (t->refs == 0)
@@ -285,12 +338,11 @@ int template_acquire(struct core *core, const struct resolution *resolution,
                      const struct template_callbacks *cb, void *userdata,
                      struct template_wait **ret, struct error *err)
 {
-    char id[MANIFEST_ID_SIZE];
+    const char *id = resolution->template_id;
     struct template_wait *wait;
     struct template *t;
     int r = 0;
 
-    origin_id(&resolution->origin, id);
     t = template_lookup(core, id);
     if (!t) {
         r = templates_evict(core, err);

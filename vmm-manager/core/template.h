@@ -32,6 +32,19 @@ int template_acquire(struct core *core, const struct resolution *resolution,
 struct template_wait *template_wait_free(struct template_wait *wait);
 struct template *template_unref(struct template *t);
 
+/* By id or name: its id, or ERR_TEMPLATE_NOT_FOUND. */
+int template_find_id(struct core *core, const char *id_or_name, char ret[MANIFEST_ID_SIZE],
+                     struct error *err);
+bool template_is_known(struct core *core, const char *id);
+/* The name of its image; false: no such template. */
+bool template_image(struct core *core, const char *id, char *ret, size_t size);
+/* It was used just now, without template_acquire(). */
+void template_touch(struct core *core, const char *id);
+/* Processes of its set-up run on in its clones. */
+bool template_has_processes(struct core *core, const char *id);
+/* What a pooled clone runs, by number; NULL: that was all. Weak. */
+char *template_warm_command(struct core *core, const char *id, size_t index);
+
 const char *template_id(const struct template *t);
 const char *template_dir(const struct template *t);
 

@@ -21,6 +21,7 @@
  * hearthd: one loop, one core, one socket and one port with every API. It listens only after it has
  * found again what an earlier daemon left, so that a client never sees half of it. On SIGTERM or
  * SIGINT it answers what was asked and lets go: sandboxes live on and the next daemon adopts them.
+ * Only warm ones that nobody claimed go.
  */
 #define DRAIN_USEC (5 * USEC_PER_SEC)
 
@@ -51,11 +52,18 @@ static void report_ready(struct daemon *d, const struct error *err)
     d->options.ready_fd = fd_close(d->options.ready_fd);
 }
 
-static void on_drained(void *userdata)
+static void on_stopped(void *userdata)
 {
     struct daemon *d = userdata;
 
     loop_quit(d->loop, 0);
+}
+
+static void on_drained(void *userdata)
+{
+    struct daemon *d = userdata;
+
+    core_stop(d->core, on_stopped, d);
 }
 
 /* Takes nothing new, answers what is under way, ends. */
@@ -65,7 +73,7 @@ static void leave(void *userdata)
 
     d->leaving = true;
     if (!d->front || api_front_drain(d->front, DRAIN_USEC, on_drained, d) < 0)
-        loop_quit(d->loop, 0);
+        on_drained(d);
 }
 
 static int on_signal(struct source *s, int signo, void *userdata)
@@ -136,6 +144,7 @@ static int start(struct daemon *d, struct error *err)
         .backends = backends,
         .n_backends = ARRAY_SIZE(backends),
         .answer_timeout_usec = d->options.boot_timeout_usec,
+        .pool_size = d->options.pool_size,
     };
     int r;
 

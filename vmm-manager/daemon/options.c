@@ -12,6 +12,7 @@ enum option_kind {
     OPTION_PATH,
     OPTION_TEXT,
     OPTION_NUMBER,
+    OPTION_SIZE, /* a number that may be 0 */
     OPTION_FD,
     OPTION_DURATION,
     OPTION_FLAG,
@@ -40,6 +41,8 @@ static const struct option {
      "append a JSON line for each request, `-` for stderr (HEARTH_ACCESS_LOG, none)"},
     {"max-sandboxes", OPTION_NUMBER, offsetof(struct daemon_options, max_sandboxes), 4096, "N",
      "how many sandboxes this host may hold (256)"},
+    {"pool", OPTION_SIZE, offsetof(struct daemon_options, pool_size), 32, "N",
+     "warm sandboxes to keep of each template in use, 0: none (HEARTH_POOL, 1)"},
     {"boot-timeout", OPTION_DURATION, offsetof(struct daemon_options, boot_timeout_usec), 0, "TIME",
      "how long a guest may take to answer (HEARTH_BOOT_TIMEOUT, by accelerator)"},
     {"log-level", OPTION_TEXT, offsetof(struct daemon_options, log_level), 0, "LEVEL",
@@ -89,6 +92,12 @@ static int set_value(const struct option *o, const char *value, struct daemon_op
                              value, (unsigned long long)o->max);
         *(uint32_t *)field = (uint32_t)number;
         return 0;
+    case OPTION_SIZE:
+        if (parse_u64(value, 0, o->max, &number) < 0)
+            return error_set(err, EINVAL, "--%s '%s': expected a number up to %llu", o->name, value,
+                             (unsigned long long)o->max);
+        *(uint32_t *)field = (uint32_t)number;
+        return 0;
     case OPTION_FD:
         if (parse_u64(value, 0, o->max, &number) < 0)
             return error_set(err, EINVAL, "--%s '%s': expected a descriptor", o->name, value);
@@ -121,8 +130,8 @@ static const struct {
     const char *name, *option;
 } variables[] = {
     {"HEARTH_ACCESS_LOG", "access-log"}, {"HEARTH_BOOT_TIMEOUT", "boot-timeout"},
-    {"HEARTH_LISTEN", "listen"},         {"HEARTH_TLS_CERT", "tls-cert"},
-    {"HEARTH_TLS_KEY", "tls-key"},
+    {"HEARTH_LISTEN", "listen"},         {"HEARTH_POOL", "pool"},
+    {"HEARTH_TLS_CERT", "tls-cert"},     {"HEARTH_TLS_KEY", "tls-key"},
 };
 
 int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err)
@@ -133,6 +142,7 @@ int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, stru
     *ret = (struct daemon_options){
         .log_level = level && level[0] ? level : "info",
         .ready_fd = -EBADF,
+        .pool_size = 1,
         .log_json = !isatty(STDERR_FILENO),
     };
     for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {

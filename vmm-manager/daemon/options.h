@@ -14,6 +14,7 @@ struct daemon_options {
     const char *access_log;         /* file or "-"; NULL: none */
     const char *log_level;
     uint32_t max_sandboxes;
+    uint32_t pool_size;
     uint64_t boot_timeout_usec; /* 0: by accelerator */
     int ready_fd;               /* negative: none */
     bool log_json;
@@ -21,6 +22,7 @@ struct daemon_options {
 };
 
 /* Defaults come from the environment (HEARTH_STATE, HEARTH_SOCKET, HEARTH_LISTEN,
- * HEARTH_TLS_CERT, HEARTH_TLS_KEY, HEARTH_ACCESS_LOG, HEARTH_LOG, HEARTH_BOOT_TIMEOUT). */
+ * HEARTH_TLS_CERT, HEARTH_TLS_KEY, HEARTH_ACCESS_LOG, HEARTH_LOG, HEARTH_BOOT_TIMEOUT,
+ * HEARTH_POOL). */
 int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err);
 void daemon_options_help(void);

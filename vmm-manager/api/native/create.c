@@ -132,14 +132,19 @@ void handle_sandbox_create(struct request *req)
     if (r >= 0)
         r = access_admit(req, native_of(req)->core, &spec, 1, &err);
     if (r >= 0)
-        r = sandbox_create(native_of(req)->core, &spec, &callbacks, w, &w->sb, &err);
+        r = sandbox_claim_or_create(native_of(req)->core, &spec, &callbacks, w, &w->sb, &err);
     sandbox_spec_done(&spec);
     if (r < 0) {
         wait_free(w);
         request_answer_error(req, &err);
         return;
     }
-    request_own(req, w, on_over);
+    if (r == 0)
+        request_own(req, w, on_over);
     if (w->lines)
         request_stream_begin(req, "application/x-ndjson", NDJSON_MAX, NULL);
+    if (r > 0) {
+        on_done(w->sb, NULL, w);
+        wait_free(w);
+    }
 }

@@ -12,6 +12,10 @@ void handle_kernels(struct request *req);
 void handle_templates(struct request *req);
 void handle_template_remove(struct request *req);
 
+/* pools.c */
+void handle_pools(struct request *req);
+void handle_pool_set(struct request *req);
+
 /* images.c */
 void handle_images(struct request *req);
 void handle_image(struct request *req);

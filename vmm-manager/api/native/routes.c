@@ -69,5 +69,7 @@ const struct route native_routes[] = {
     {"POST", "/v1/keys", handle_key_new, ROUTE_BODY | ROUTE_ADMIN},
     {"DELETE", "/v1/keys/ID", handle_key_remove, ROUTE_ADMIN},
     {"DELETE", "/v1/templates/ID", handle_template_remove, ROUTE_HOST},
+    {"GET", "/v1/pools", handle_pools, ROUTE_HOME},
+    {"PUT", "/v1/pools/ID", handle_pool_set, ROUTE_BODY | ROUTE_HOST},
 };
 const size_t native_routes_count = ARRAY_SIZE(native_routes);
