@@ -28,7 +28,7 @@ struct request;
 
 /*
  * One API of a server: a table of routes with what belongs to them. A request goes to the first API
- * that claims it, else to the first that has a route for its path.
+ * that claims it, else to the first of those without a claim that has a route for its path.
  */
 struct http_api {
     const char *name;           /* for log and metrics */

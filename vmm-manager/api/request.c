@@ -126,7 +126,7 @@ static bool request_match(struct request *req, const char *method, const char *u
         const struct http_api *api = &server->apis[i];
         bool known;
 
-        if (claimed && api != claimed)
+        if (claimed ? api != claimed : api->claims != NULL)
             continue;
         req->route = route_match(api->routes, api->n_routes, method, url, &req->params, &known);
         if (req->route)

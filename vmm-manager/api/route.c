@@ -21,7 +21,9 @@ static bool method_fits(const char *of_route, const char *method)
 
 static bool segment_is_parameter(const char *p)
 {
-    return *p >= 'A' && *p <= 'Z';
+    size_t length = segment(p);
+
+    return length > 0 && strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") >= length;
 }
 
 static bool pattern_match(const char *pattern, const char *path, struct route_params *params)

@@ -93,6 +93,11 @@ const struct sandbox_spec *sandbox_get_spec(const struct sandbox *sb);
 pid_t sandbox_pid(const struct sandbox *sb);
 const char *sandbox_log_path(const struct sandbox *sb);
 json_t *sandbox_to_json(const struct sandbox *sb);
+uint64_t sandbox_created_wall_usec(const struct sandbox *sb);
+/* When it is ended or put to sleep, 0: never. */
+uint64_t sandbox_expires_wall_usec(const struct sandbox *sb);
+/* It lives this long from now on, whatever was said before. */
+int sandbox_set_timeout(struct sandbox *sb, uint32_t sec, struct error *err);
 
 /* ---- sleep ---- */
 /*

@@ -144,7 +144,6 @@ void sandbox_arm_idle(struct sandbox *sb);
 /* Somebody uses it, or has just ended to. */
 void sandbox_used(struct sandbox *sb);
 void sandbox_arm_deadline(struct sandbox *sb, uint64_t timeout_usec);
-uint64_t sandbox_expires_wall_usec(const struct sandbox *sb); /* 0: never */
 
 /* sessions.c */
 void sandbox_sessions_free(struct sandbox *sb);

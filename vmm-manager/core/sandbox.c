@@ -278,6 +278,11 @@ const char *sandbox_id(const struct sandbox *sb)
     return sb->id;
 }
 
+uint64_t sandbox_created_wall_usec(const struct sandbox *sb)
+{
+    return sb->created_wall_usec;
+}
+
 enum sandbox_state sandbox_get_state(const struct sandbox *sb)
 {
     return sb->state;

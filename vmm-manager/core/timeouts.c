@@ -104,13 +104,18 @@ static int on_lifetime(struct source *s, uint64_t now_usec, void *userdata)
 }
 
 /* A life that ends in sleep begins anew with every resume. */
+/* One that sleeps at the end of its time gets all of it anew when it wakes. */
+static uint64_t lifetime_since(const struct sandbox *sb)
+{
+    return sandbox_spec_hibernates(&sb->spec) ? MAX(sb->created_wall_usec, sb->woken_wall_usec)
+                                              : sb->created_wall_usec;
+}
+
 uint64_t sandbox_expires_wall_usec(const struct sandbox *sb)
 {
-    uint64_t since = sb->created_wall_usec, expires = 0, retained;
+    uint64_t since = lifetime_since(sb), expires = 0, retained;
     bool sleeps = sandbox_spec_hibernates(&sb->spec);
 
-    if (sleeps && sb->woken_wall_usec > since)
-        since = sb->woken_wall_usec;
     if (sb->spec.timeout_sec > 0 && !(sleeps && sb->state == SANDBOX_PAUSED))
         expires = since + sb->spec.timeout_sec * USEC_PER_SEC;
     if (sb->state == SANDBOX_PAUSED && sb->spec.retention_sec > 0) {
@@ -119,6 +124,20 @@ uint64_t sandbox_expires_wall_usec(const struct sandbox *sb)
             expires = retained;
     }
     return expires;
+}
+
+int sandbox_set_timeout(struct sandbox *sb, uint32_t sec, struct error *err)
+{
+    uint64_t now = clock_wall_usec(), since = lifetime_since(sb);
+    uint64_t lived = now > since ? (now - since) / USEC_PER_SEC : 0;
+    int r;
+
+    sb->spec.timeout_sec = (uint32_t)MIN(MAX(lived + sec, UINT64_C(1)), (uint64_t)UINT32_MAX);
+    r = sandbox_store(sb, err);
+    if (r < 0)
+        return r;
+    r = sandbox_arm_lifetime(sb);
+    return r < 0 ? error_set(err, -r, "sandbox '%s': %s", sb->id, errno_text(-r)) : 0;
 }
 
 int sandbox_arm_lifetime(struct sandbox *sb)

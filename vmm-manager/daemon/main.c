@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/e2b/e2b.h"
 #include "api/front/front.h"
 #include "api/native/api.h"
 #include "backend/firecracker/firecracker.h"
@@ -35,6 +36,7 @@ struct daemon {
     struct loop *loop;               /* owned */
     struct core *core;               /* owned */
     struct api_native *native;       /* owned */
+    struct api_e2b *e2b;             /* owned */
     struct api_front *front;         /* owned */
     struct source *term, *interrupt; /* owned */
     bool leaving;
@@ -109,6 +111,12 @@ static int serve(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     api_native_on_shutdown(d->native, leave, d);
+    r = e2b_new(d->core, &d->e2b, err);
+    if (r < 0)
+        return r;
+    /* Those that claim by header first. */
+    e2b_apis(d->e2b, apis);
+    options.n_apis = E2B_APIS;
     apis[options.n_apis++] = api_native_http(d->native);
     (void)snprintf(address_path, sizeof(address_path), "%s/hearthd.url", d->options.state_dir);
     return api_front_new(&options, &d->front, err);
@@ -181,6 +189,7 @@ static int run(struct daemon *d)
         r = loop_run(d->loop);
     }
     d->front = api_front_free(d->front);
+    d->e2b = e2b_free(d->e2b);
     d->native = api_native_free(d->native);
     d->core = core_free(d->core);
     d->term = source_free(d->term);

@@ -32,6 +32,8 @@ static const struct field spec_fields[] = {
     SPEC(idle_sec, FIELD_U32, 0, SPEC_TIMEOUT_SEC_MAX),
     SPEC(retention_sec, FIELD_U32, 0, SPEC_RETENTION_SEC_MAX),
     SPEC(on_timeout, FIELD_STRING, 1, 16),
+    SPEC(metadata, FIELD_ENV, 0, 0),
+    SPEC(private_ports, FIELD_BOOL, 0, 0),
 };
 
 void sandbox_spec_init(struct sandbox_spec *spec)
@@ -55,6 +57,7 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     free(spec->tenant);
     free(spec->on_timeout);
     (void)strv_free(spec->env);
+    (void)strv_free(spec->metadata);
     *spec = (struct sandbox_spec){0};
 }
 
@@ -67,6 +70,7 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         .timeout_sec = from->timeout_sec,
         .idle_sec = from->idle_sec,
         .retention_sec = from->retention_sec,
+        .private_ports = from->private_ports,
     };
     if (string_set(&copy.name, from->name) < 0 || string_set(&copy.image, from->image) < 0 ||
         string_set(&copy.template, from->template) < 0 ||
@@ -74,7 +78,8 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         string_set(&copy.workdir, from->workdir) < 0 ||
         string_set(&copy.tenant, from->tenant) < 0 ||
         string_set(&copy.on_timeout, from->on_timeout) < 0 ||
-        (from->env && strv_copy(from->env, &copy.env) < 0)) {
+        (from->env && strv_copy(from->env, &copy.env) < 0) ||
+        (from->metadata && strv_copy(from->metadata, &copy.metadata) < 0)) {
         sandbox_spec_done(&copy);
         return -ENOMEM;
     }
@@ -169,7 +174,9 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
         set_string(o, "template", spec->template) < 0 ||
         set_string(o, "backend", spec->backend) < 0 || set_string(o, "user", spec->user) < 0 ||
         set_string(o, "workdir", spec->workdir) < 0 || set_string(o, "tenant", spec->tenant) < 0 ||
-        json_object_set_new(o, "env", env_to_json(spec->env)) < 0) {
+        json_object_set_new(o, "env", env_to_json(spec->env)) < 0 ||
+        (spec->metadata && json_object_set_new(o, "metadata", env_to_json(spec->metadata)) < 0) ||
+        (spec->private_ports && json_object_set_new(o, "private_ports", json_true()) < 0)) {
         json_decref(o);
         return NULL;
     }

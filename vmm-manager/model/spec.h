@@ -34,6 +34,8 @@ struct sandbox_spec {
     uint32_t idle_sec;      /* hibernates when unused for so long; 0: never by itself */
     uint32_t retention_sec; /* removed when asleep for so long; 0: never */
     char *on_timeout;       /* "kill", "hibernate"; NULL: kill */
+    char **metadata;        /* of the client's, "K=V"; never read by us */
+    bool private_ports;     /* its ports need a token */
     char *tenant;           /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
 };
 

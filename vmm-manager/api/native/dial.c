@@ -1,42 +1,29 @@
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 
+#include "api/front/tunnel.h"
 #include "api/native/handlers.h"
 #include "api/native/native.h"
 #include "base/buf.h"
 #include "host/files.h"
 
-/*
- * Theory of operation. A TCP connection in the guest joined to the client's upgraded socket, raw
- * bytes both ways. Nothing is read from the client but what the guest takes at once, so there is no
- * buffer in that direction; the other one waits in `out` and is acknowledged as the client takes
- * it. A half that was closed is closed on the other side too; the end comes with the guest's.
- */
-#define READ_MAX (64u * 1024u)
-#define OUT_MAX (2u * EXEC_WINDOW)
-
+/* POST …/dial: a TCP connection in the guest for a client that leaves HTTP. */
 struct dial {
     struct loop *loop;           /* weak */
     struct request *req;         /* weak; NULL after the upgrade */
     struct sandbox_watch *watch; /* owned */
     struct transfer *transfer;   /* owned; NULL: over */
-    struct upgrade *up;          /* owned */
-    struct source *io;           /* owned */
-    struct buf out;
+    struct tunnel *tunnel;       /* owned */
+    struct buf early;            /* came before the client had left HTTP */
     bool ready;
-    bool client_ended;
-    uint32_t events;
 };
 
 static void dial_free(struct dial *d)
 {
-    d->io = source_free(d->io);
-    d->up = upgrade_close(d->up);
+    d->tunnel = tunnel_free(d->tunnel);
     d->transfer = transfer_free(d->transfer);
     d->watch = sandbox_watch_free(d->watch);
-    buf_done(&d->out);
+    buf_done(&d->early);
     free(d);
 }
 
@@ -46,42 +33,15 @@ static void on_over(void *state, enum request_end why)
     dial_free(state);
 }
 
-static void dial_set_events(struct dial *d)
-{
-    bool reads = d->transfer && !d->client_ended && transfer_writable(d->transfer) > 0;
-    /* With nothing left to come, one more "writable" ends it from the loop. */
-    bool writes = d->out.size > 0 || !d->transfer;
-    uint32_t events = (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0);
-
-    if (!d->io || events == d->events)
-        return;
-    d->events = events;
-    (void)source_set_io_events(d->io, events);
-}
-
-static void dial_flush(struct dial *d)
-{
-    while (d->up && d->out.size > 0) {
-        ssize_t n =
-            send(upgrade_fd(d->up), buf_data(&d->out), d->out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n <= 0)
-            break;
-        buf_consume(&d->out, (size_t)n);
-        if (d->transfer)
-            transfer_consumed(d->transfer, (size_t)n);
-    }
-    dial_set_events(d);
-}
-
 /* ---- from the guest ---- */
 
 static void dial_end(struct dial *d, const struct error *err)
 {
+    if (d->tunnel)
+        tunnel_guest_ended(d->tunnel);
     d->transfer = transfer_free(d->transfer);
     if (d->req && !d->ready)
         request_answer_error(d->req, err);
-    else
-        dial_set_events(d);
 }
 
 static void on_upgraded(struct upgrade *up, void *state);
@@ -102,18 +62,19 @@ static void on_data(struct transfer *t, const uint8_t *data, size_t size, void *
     struct error err;
 
     (void)t;
-    if (buf_append(&d->out, data, size) < 0) {
+    if ((d->tunnel ? tunnel_data(d->tunnel, data, size) : buf_append(&d->early, data, size)) < 0) {
         error_set(&err, ENOBUFS, "dial: the guest sent more than it may");
         dial_end(d, &err);
-        return;
     }
-    dial_flush(d);
 }
 
 static void on_writable(struct transfer *t, void *userdata)
 {
+    struct dial *d = userdata;
+
     (void)t;
-    dial_set_events(userdata);
+    if (d->tunnel)
+        tunnel_writable(d->tunnel);
 }
 
 static void on_done(struct transfer *t, const struct error *err, void *userdata)
@@ -135,59 +96,25 @@ static void on_gone(struct sandbox *sb, const struct error *reason, void *userda
         dial_end(d, reason);
 }
 
-/* ---- from the client ---- */
+/* ---- joined ---- */
 
-static void dial_read(struct dial *d)
+static void on_tunnel_over(void *owner)
 {
-    static uint8_t data[READ_MAX]; /* one thread, used within one call */
-
-    if (!d->transfer || d->client_ended)
-        return;
-    size_t room = MIN(sizeof(data), transfer_writable(d->transfer));
-    if (room == 0)
-        return;
-    ssize_t n = recv(upgrade_fd(d->up), data, room, MSG_DONTWAIT);
-    if (n > 0) {
-        (void)transfer_write(d->transfer, data, (size_t)n);
-    } else if (n == 0) {
-        d->client_ended = true;
-        (void)transfer_finish(d->transfer);
-    }
-}
-
-static int on_io(struct source *s, int fd, uint32_t events, void *userdata)
-{
-    struct dial *d = userdata;
-
-    (void)s;
-    (void)fd;
-    if (events & EPOLLIN)
-        dial_read(d);
-    if (events & EPOLLOUT)
-        dial_flush(d);
-    if ((events & (EPOLLHUP | EPOLLERR)) || (!d->transfer && d->out.size == 0)) {
-        dial_free(d);
-        return 0;
-    }
-    dial_set_events(d);
-    return 0;
+    dial_free(owner);
 }
 
 static void on_upgraded(struct upgrade *up, void *state)
 {
     struct dial *d = state;
-    size_t size;
 
     d->req = NULL;
-    d->up = up;
-    d->events = EPOLLIN | EPOLLOUT;
-    int r = loop_add_io(d->loop, "dial", upgrade_fd(up), d->events, on_io, d, &d->io);
-    const void *extra = upgrade_extra(up, &size);
-    /* A first window is larger than one connection's memory. */
-    if (r >= 0 && size > 0 && d->transfer)
-        r = transfer_write(d->transfer, extra, size);
-    if (r < 0)
+    if (tunnel_new(d->loop, up, d->transfer, on_tunnel_over, d, &d->tunnel) < 0) {
         dial_free(d);
+        return;
+    }
+    if (d->early.size > 0)
+        (void)tunnel_data(d->tunnel, buf_data(&d->early), d->early.size);
+    buf_clear(&d->early);
 }
 
 void handle_dial(struct request *req)
@@ -220,7 +147,7 @@ void handle_dial(struct request *req)
         if (d) {
             d->req = req;
             d->loop = native_of(req)->loop;
-            buf_init(&d->out, OUT_MAX);
+            buf_init(&d->early, TUNNEL_MAX);
         }
         if (r >= 0)
             r = dial_start(c, body.host ? body.host : "127.0.0.1", body.port, body.timeout_ms,

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "api/e2b/e2b-private.h"
+
+/* Handlers of the routes, by file. */
+
+/* process-rpc.c */
+void handle_process_start(struct request *req);
+void handle_process_connect(struct request *req);
+void handle_process_list(struct request *req);
+void handle_process_send_input(struct request *req);
+void handle_process_send_signal(struct request *req);
+void handle_process_update(struct request *req);
+void handle_process_close_stdin(struct request *req);
+
+/* filesystem-rpc.c */
+void handle_fs_stat(struct request *req);
+void handle_fs_make_dir(struct request *req);
+void handle_fs_move(struct request *req);
+void handle_fs_list_dir(struct request *req);
+void handle_fs_remove(struct request *req);
+
+/* watch-rpc.c */
+void handle_fs_watch_dir(struct request *req);
+void handle_fs_create_watcher(struct request *req);
+void handle_fs_watcher_events(struct request *req);
+void handle_fs_remove_watcher(struct request *req);
+
+/* download.c */
+void handle_files_read(struct request *req);
+
+/* content.c */
+void handle_files_write(struct request *req);
+
+/* envd.c */
+void handle_envd_health(struct request *req);
+void handle_envd_metrics(struct request *req);
+void handle_envd_envs(struct request *req);
+
+/* control.c */
+void handle_e2b_create(struct request *req);
+void handle_e2b_connect(struct request *req);
+void handle_e2b_resume(struct request *req);
+void handle_e2b_get(struct request *req);
+void handle_e2b_kill(struct request *req);
+void handle_e2b_timeout(struct request *req);
+void handle_e2b_refresh(struct request *req);
+void handle_e2b_pause(struct request *req);
+void handle_e2b_network(struct request *req);
+
+/* list.c */
+void handle_e2b_list(struct request *req);
+void handle_e2b_list_v1(struct request *req);
+
+/* snapshots.c */
+void handle_e2b_snapshot(struct request *req);
+void handle_e2b_snapshots(struct request *req);
+void handle_e2b_template_delete(struct request *req);
+void handle_e2b_fork(struct request *req);
+
+/* port.c */
+void handle_port(struct request *req);
+
+/* observe.c */
+void handle_e2b_metrics(struct request *req);
+void handle_e2b_logs(struct request *req);
+void handle_e2b_logs_v2(struct request *req);
