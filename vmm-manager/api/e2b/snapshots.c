@@ -175,18 +175,11 @@ void handle_e2b_template_delete(struct request *req)
 
 /* ---- fork ---- */
 
-static int on_admit(const struct sandbox_spec *spec, uint32_t count, void *userdata,
-                    struct error *err)
+static int on_admit(struct sandbox_spec *spec, uint32_t count, void *userdata, struct error *err)
 {
     struct call *call = userdata;
-    struct sandbox_spec copy;
-    int r = sandbox_spec_copy(spec, &copy);
 
-    if (r < 0)
-        return error_set(err, ENOMEM, "out of memory");
-    r = access_admit(call->req, e2b_of(call->req)->core, &copy, count, err);
-    sandbox_spec_done(&copy);
-    return r;
+    return access_admit(call->req, e2b_of(call->req)->core, spec, count, err);
 }
 
 static struct sandbox *child_of(struct request *req, const json_t *child)

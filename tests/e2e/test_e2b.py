@@ -1,0 +1,88 @@
+"""The real E2B SDKs, unmodified, against a running daemon with real guests.
+
+They come from their registries (npm, PyPI), which a machine may not reach: then the tests say so and are
+skipped. What was fetched once stays in the cache.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from conftest import BIN, CACHE, Hearth
+
+HERE = pathlib.Path(__file__).parent / "sdk"
+JS_VERSIONS = ["2.51.0", "2.45.0"]
+
+
+@pytest.fixture(scope="module")
+def door(workdir, cache):
+    """A daemon that listens on a port of its own, and a key for it."""
+    directory = tempfile.mkdtemp(prefix="e-", dir=workdir)
+    h = Hearth(directory, cache)
+    h.env["HEARTH_LISTEN"] = "127.0.0.1:0"
+    h.start()
+    url = (h.state / "hearthd.url").read_text().strip()
+    key = json.loads(h.cli("key", "create", "--json", check=True).stdout)
+    h.sdk_env = {**os.environ, "E2B_API_URL": url, "E2B_SANDBOX_URL": url,
+                 "E2B_API_KEY": key.get("key") or key["secret"]}
+    yield h
+    left = h.clean()
+    shutil.rmtree(directory, ignore_errors=True)
+    assert not left, left
+
+
+def fetched(name, command, marker):
+    """A directory of the cache with what `command` puts there; skips when it cannot."""
+    target = CACHE / "sdk" / name
+    if not (target / marker).exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+        done = subprocess.run([*command, str(fresh)], capture_output=True, text=True, timeout=300)
+        if done.returncode != 0 or not (fresh / marker).exists():
+            shutil.rmtree(fresh, ignore_errors=True)
+            pytest.skip(f"{name} cannot be fetched here: {(done.stderr or done.stdout)[-200:]!r}")
+        try:
+            fresh.rename(target)
+        except OSError:  # somebody was faster
+            shutil.rmtree(fresh, ignore_errors=True)
+    return target
+
+
+def report(done):
+    lines = done.stdout.splitlines()
+    bad = [line for line in lines if line.startswith("FAIL")]
+    good = [line for line in lines if line.startswith("ok ")]
+    assert done.returncode == 0 and not bad, "\n".join([*bad, done.stderr[-4000:]])
+    assert len(good) >= 20, done.stdout
+    print(f"{len(good)} cases")
+
+
+@pytest.mark.parametrize("version", JS_VERSIONS)
+def test_javascript_sdk(door, version):
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("no node and npm on this machine")
+    modules = fetched(f"e2b-js-{version}",
+                      ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts",
+                       f"e2b@{version}", "--prefix"], "node_modules/e2b/package.json")
+    with tempfile.TemporaryDirectory(prefix="hejs-") as directory:
+        script = pathlib.Path(directory) / "e2b.mjs"
+        shutil.copy(HERE / "e2b.mjs", script)
+        (pathlib.Path(directory) / "node_modules").symlink_to(modules / "node_modules")
+        done = subprocess.run(["node", str(script), "e2b"], capture_output=True, text=True,
+                              timeout=900, env=door.sdk_env, cwd=directory)
+    report(done)
+
+
+def test_python_sdk(door):
+    packages = fetched("e2b-py", [sys.executable, "-m", "pip", "install", "--quiet",
+                                  "--disable-pip-version-check", "e2b", "--target"],
+                       "e2b/__init__.py")
+    env = {**door.sdk_env, "PYTHONPATH": str(packages)}
+    done = subprocess.run([sys.executable, str(HERE / "e2b_sdk.py")], capture_output=True, text=True,
+                          timeout=900, env=env)
+    report(done)
