@@ -1,7 +1,7 @@
 #include "erofs/digest.h"
 
 #include <fcntl.h>
-#include <sodium.h>
+#include <openssl/evp.h>
 #include <stdint.h>
 
 #include "base/fd.h"
@@ -9,18 +9,51 @@
 
 #define BLOCK_BYTES ((size_t)256 * 1024)
 
+void digest_init(struct digest *d)
+{
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+
+    if (context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(context);
+        context = NULL;
+    }
+    d->context = context;
+}
+
+void digest_done(struct digest *d)
+{
+    EVP_MD_CTX_free(d->context);
+    d->context = NULL;
+}
+
+void digest_update(struct digest *d, const void *data, size_t size)
+{
+    if (d->context && EVP_DigestUpdate(d->context, data, size) != 1)
+        digest_done(d);
+}
+
+void digest_final(struct digest *d, char ret_sha256[65])
+{
+    unsigned char hash[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+
+    ret_sha256[0] = '\0';
+    if (d->context && EVP_DigestFinal_ex(d->context, hash, &size) == 1 && size == 32)
+        hex_encode(hash, size, ret_sha256);
+    digest_done(d);
+}
+
 int digest_file(const char *path, char ret_sha256[65], struct error *err)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     _cleanup_free_ uint8_t *block = malloc(BLOCK_BYTES);
-    unsigned char hash[crypto_hash_sha256_BYTES];
-    crypto_hash_sha256_state state;
+    _cleanup_(digest_done) struct digest digest = {0};
 
     if (fd < 0)
         return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
-    if (!block)
+    digest_init(&digest);
+    if (!block || !digest.context)
         return error_set(err, ENOMEM, "read '%s': out of memory", path);
-    (void)crypto_hash_sha256_init(&state);
     for (;;) {
         ssize_t n = fd_read_full(fd, block, BLOCK_BYTES);
 
@@ -28,17 +61,17 @@ int digest_file(const char *path, char ret_sha256[65], struct error *err)
             return error_set(err, (int)-n, "read '%s': %s", path, errno_text((int)-n));
         if (n == 0)
             break;
-        (void)crypto_hash_sha256_update(&state, block, (unsigned long long)n);
+        digest_update(&digest, block, (size_t)n);
     }
-    (void)crypto_hash_sha256_final(&state, hash);
-    hex_encode(hash, sizeof(hash), ret_sha256);
-    return 0;
+    digest_final(&digest, ret_sha256);
+    return ret_sha256[0] ? 0 : error_set(err, ENOMEM, "read '%s': out of memory", path);
 }
 
 void digest_bytes(const void *data, size_t size, char ret_sha256[65])
 {
-    unsigned char hash[crypto_hash_sha256_BYTES];
+    struct digest digest;
 
-    (void)crypto_hash_sha256(hash, data, size);
-    hex_encode(hash, sizeof(hash), ret_sha256);
+    digest_init(&digest);
+    digest_update(&digest, data, size);
+    digest_final(&digest, ret_sha256);
 }

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -17,13 +16,9 @@
 #include "erofs/digest.h"
 #include "erofs/store.h"
 
-#define RECORD_MAX_BYTES ((size_t)64 * 1024)
 #define IMAGES_MAX 10000
-
-static void json_cleanup(json_t **json)
-{
-    json_decref(*json);
-}
+/* Changes whenever the same layers would become other bytes. */
+#define LAYERS_FORMAT "hearth erofs 1\n"
 
 int store_path(char *path, const char *sub, struct error *err)
 {
@@ -63,95 +58,83 @@ int store_lock(int *ret_fd, struct error *err)
     return 0;
 }
 
-static int record_path(char *path, const char *name, struct error *err)
+int store_hash_path(char *path, const char *dir, const char *sha256, const char *suffix,
+                    struct error *err)
 {
-    char sub[96];
+    char sub[128];
 
-    if (!name_is_valid(name))
-        return error_set(
-            err, EINVAL,
-            "'%.80s' is no name of an image: up to 63 of a-z 0-9 . _ - and a letter or "
-            "digit first",
-            name);
-    (void)snprintf(sub, sizeof(sub), "names/%s.json", name);
+    (void)snprintf(sub, sizeof(sub), "%s/%.64s%s", dir, sha256, suffix);
     return store_path(path, sub, err);
 }
 
-static int blob_path(char *path, const char *sha256, struct error *err)
+int store_hold(int *ret_fd, struct error *err)
 {
-    char sub[96];
+    _cleanup_close_ int fd = -EBADF;
+    char path[256];
+    int r = store_path(path, ".hold", err);
 
-    (void)snprintf(sub, sizeof(sub), "blobs/%s.erofs", sha256);
-    return store_path(path, sub, err);
+    if (r < 0)
+        return r;
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_SH) < 0)
+        return error_set(err, errno, "lock '%s': %s", path, errno_text(errno));
+    *ret_fd = TAKE_FD(fd);
+    return 0;
 }
 
-static bool is_sha256(const char *s)
+static int fill_image(const struct record *record, struct image *ret, struct error *err)
 {
-    return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
-}
+    struct image image = {.size_bytes = record->size_bytes,
+                          .created_wall_usec = record->created_wall_usec,
+                          .used_wall_usec = record->created_wall_usec,
+                          .n_layers = strv_length(record->layers)};
+    struct stat st;
+    int r = store_hash_path(image.path, "blobs", record->sha256, ".erofs", err);
 
-static int damaged(const char *name, const char *what, struct error *err)
-{
-    return error_set(err, EIO, "image '%s': %s; remove it and import it again", name, what);
-}
-
-static int not_found(const char *name, struct error *err)
-{
-    if (strcmp(name, "base") == 0)
-        return error_set_code(err, ERR_IMAGE_NOT_FOUND,
-                              "image 'base': not in the cache; make it with `hearth image base`");
-    return error_set_code(err, ERR_IMAGE_NOT_FOUND,
-                          "image '%s': not in the cache; `hearth image ls` lists what is there, "
-                          "`hearth image import --name %s PATH` adds one",
-                          name, name);
+    if (r < 0)
+        return r;
+    memcpy(image.name, record->name, sizeof(image.name));
+    memcpy(image.sha256, record->sha256, sizeof(image.sha256));
+    memcpy(image.digest, record->digest, sizeof(image.digest));
+    memcpy(image.architecture, record->config.architecture, sizeof(image.architecture));
+    image.ready = stat(image.path, &st) == 0 && st.st_size > 0;
+    if (!image.ready && !record->layers)
+        return error_set(err, EIO, "image '%s': its file is missing; remove it and get it again",
+                         record->name);
+    if (image.ready) {
+        image.size_bytes = (uint64_t)st.st_size;
+        image.used_wall_usec =
+            MAX(image.used_wall_usec, (uint64_t)st.st_mtim.tv_sec * USEC_PER_SEC);
+    }
+    *ret = image;
+    return 0;
 }
 
 int image_find(const char *name, struct image *ret, struct error *err)
 {
-    _cleanup_(json_cleanup) json_t *record = NULL;
-    _cleanup_free_ char *text = NULL;
-    struct image image = {0};
-    const char *sha256;
-    char path[256];
-    struct stat st;
-    size_t size;
-    int r = record_path(path, name, err);
+    _cleanup_record_ struct record record = {0};
+    int r = record_find(name, &record, err);
+
+    return r < 0 ? r : fill_image(&record, ret, err);
+}
+
+int image_get_config(const char *name, struct image_config *ret, struct error *err)
+{
+    _cleanup_record_ struct record record = {0};
+    int r = record_find(name, &record, err);
 
     if (r < 0)
         return r;
-    if (!file_exists(path))
-        return not_found(name, err);
-    r = file_read(path, RECORD_MAX_BYTES, &text, &size, err);
-    if (r < 0)
-        return r;
-    record = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
-    sha256 = json_string_value(json_object_get(record, "sha256"));
-    if (!is_sha256(sha256))
-        return damaged(name, "its record is damaged", err);
-    (void)snprintf(image.name, sizeof(image.name), "%s", name);
-    memcpy(image.sha256, sha256, sizeof(image.sha256));
-    image.created_wall_usec =
-        (uint64_t)json_integer_value(json_object_get(record, "created_wall_usec"));
-    r = blob_path(image.path, sha256, err);
-    if (r < 0)
-        return r;
-    if (stat(image.path, &st) < 0 || st.st_size == 0)
-        return damaged(name, "its file is missing", err);
-    image.size_bytes = (uint64_t)st.st_size;
-    *ret = image;
+    *ret = record.config;
+    record.config = (struct image_config){0};
     return 0;
 }
 
 static int is_record(const struct dirent *entry)
 {
     size_t n = strlen(entry->d_name);
-    char name[64];
 
-    if (n <= 5 || n - 5 >= sizeof(name) || strcmp(entry->d_name + n - 5, ".json") != 0)
-        return 0;
-    memcpy(name, entry->d_name, n - 5);
-    name[n - 5] = '\0';
-    return name_is_valid(name);
+    return n > 5 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 5, ".json") == 0;
 }
 
 static int compare_images(const void *a, const void *b)
@@ -175,11 +158,12 @@ int image_list(struct image **ret, size_t *ret_count, struct error *err)
     n = MAX(n, 0);
     images = calloc((size_t)n + 1, sizeof(*images));
     for (int i = 0; i < n; i++) {
-        char *name = entries[i]->d_name;
+        _cleanup_free_ char *path = string_printf("%s/%s", dir, entries[i]->d_name);
+        _cleanup_record_ struct record record = {0};
 
-        name[strlen(name) - 5] = '\0';
         /* A damaged one is not listed; asking for it by name tells why. */
-        if (images && count < IMAGES_MAX && image_find(name, &images[count], NULL) == 0)
+        if (images && path && count < IMAGES_MAX && record_read(path, &record, NULL) == 0 &&
+            fill_image(&record, &images[count], NULL) == 0)
             count++;
         free(entries[i]);
     }
@@ -204,7 +188,7 @@ static int drop_blob(const char *sha256, struct error *err)
         if (strcmp(images[i].sha256, sha256) == 0)
             return 0;
     if (r == 0)
-        r = blob_path(path, sha256, err);
+        r = store_hash_path(path, "blobs", sha256, ".erofs", err);
     if (r == 0 && unlink(path) < 0 && errno != ENOENT)
         r = error_set(err, errno, "remove '%s': %s", path, errno_text(errno));
     return r;
@@ -213,38 +197,28 @@ static int drop_blob(const char *sha256, struct error *err)
 int image_remove(const char *name, struct error *err)
 {
     _cleanup_close_ int lock = -EBADF;
-    struct image image = {0};
-    char path[256];
-    int r = record_path(path, name, err);
+    _cleanup_record_ struct record record = {0};
+    char full[REFERENCE_SIZE], path[256];
+    int r = record_name(name, full, err);
 
     if (r == 0)
         r = store_lock(&lock, err);
     if (r < 0)
         return r;
-    r = image_find(name, &image, err);
+    r = record_find(name, &record, err);
     if (r == -ENOENT)
         return r;
     /* A damaged record goes too. */
+    r = record_path(path, r == 0 ? record.name : full, err);
+    if (r < 0)
+        return r;
     if (unlink(path) < 0)
         return error_set(err, errno, "remove '%s': %s", path, errno_text(errno));
     error_clear(err);
-    return image.sha256[0] ? drop_blob(image.sha256, err) : 0;
-}
-
-static int write_record(const struct image *image, struct error *err)
-{
-    _cleanup_(json_cleanup) json_t *record = json_pack(
-        "{s:s, s:s, s:I, s:I}", "name", image->name, "sha256", image->sha256, "size_bytes",
-        (json_int_t)image->size_bytes, "created_wall_usec", (json_int_t)image->created_wall_usec);
-    _cleanup_free_ char *text = record ? json_dumps(record, JSON_INDENT(1)) : NULL;
-    char path[256];
-    int r = record_path(path, image->name, err);
-
-    if (r < 0)
-        return r;
-    if (!text)
-        return error_set(err, ENOMEM, "image '%s': out of memory", image->name);
-    return file_write_atomic(path, text, strlen(text), 0644, err);
+    r = record.sha256[0] ? drop_blob(record.sha256, err) : 0;
+    if (record.layers)
+        store_collect();
+    return r;
 }
 
 /* Puts the content on disk before its name can be seen. */
@@ -260,29 +234,51 @@ static int settle(const char *path, struct stat *st, struct error *err)
 int store_publish(const char *name, const char *erofs_path, struct image *ret, struct error *err)
 {
     _cleanup_close_ int lock = -EBADF;
-    struct image image = {.created_wall_usec = clock_wall_usec()};
+    struct record record = {.created_wall_usec = clock_wall_usec()};
+    char path[256];
     struct stat st;
-    int r = digest_file(erofs_path, image.sha256, err);
+    int r = digest_file(erofs_path, record.sha256, err);
 
     if (r == 0)
         r = settle(erofs_path, &st, err);
     if (r == 0)
-        r = blob_path(image.path, image.sha256, err);
+        r = store_hash_path(path, "blobs", record.sha256, ".erofs", err);
     if (r == 0)
         r = store_lock(&lock, err);
     if (r < 0)
         return r;
-    (void)snprintf(image.name, sizeof(image.name), "%s", name);
-    image.size_bytes = (uint64_t)st.st_size;
-    if (rename(erofs_path, image.path) < 0)
-        return error_set(err, errno, "rename '%s' to '%s': %s", erofs_path, image.path,
+    (void)snprintf(record.name, sizeof(record.name), "%s", name);
+    record.size_bytes = (uint64_t)st.st_size;
+    if (rename(erofs_path, path) < 0)
+        return error_set(err, errno, "rename '%s' to '%s': %s", erofs_path, path,
                          errno_text(errno));
-    (void)dir_sync_parent(image.path);
-    r = write_record(&image, err);
+    (void)dir_sync_parent(path);
+    r = record_write(&record, err);
     if (r < 0) {
-        (void)drop_blob(image.sha256, NULL);
+        (void)drop_blob(record.sha256, NULL);
         return r;
     }
-    *ret = image;
-    return 0;
+    return fill_image(&record, ret, err);
+}
+
+int store_publish_layers(struct record *record, struct image *ret, struct error *err)
+{
+    _cleanup_close_ int lock = -EBADF;
+    struct digest digest;
+    int r = store_lock(&lock, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; record->layers && record->layers[i]; i++)
+        if (!store_has_layer(record->layers[i]))
+            return error_set(err, EIO, "image '%s': layer %.20s… is not in the store", record->name,
+                             record->layers[i]);
+    digest_init(&digest);
+    digest_update(&digest, LAYERS_FORMAT, strlen(LAYERS_FORMAT));
+    for (size_t i = 0; record->layers && record->layers[i]; i++)
+        digest_update(&digest, record->layers[i], strlen(record->layers[i]) + 1);
+    digest_final(&digest, record->sha256);
+    record->created_wall_usec = clock_wall_usec();
+    r = record_write(record, err);
+    return r < 0 ? r : fill_image(record, ret, err);
 }

@@ -1,23 +1,40 @@
 #pragma once
 
-#include <stdint.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/error.h"
+#include "oci/config.h"
 
 /*
- * Images in the cache: CACHE/images/blobs/SHA256.erofs, content-addressed and read-only, and
- * CACHE/images/names/NAME.json that points to one. Both written beside and renamed.
+ * Images in the cache.
+ *   CACHE/images/names/NAME.json       what an image is called, made of and configured to do
+ *   CACHE/images/blobs/SHA256.erofs    what a sandbox boots from; read-only, content-addressed
+ *   CACHE/images/layers/SHA256.*       files of the layers of images, shared by all that have them
+ *   CACHE/images/download, tmp         work under way
+ * An image made of layers gets its EROFS file when it is first used, and may lose it again when
+ * nothing uses it. Everything is written beside and renamed.
  */
 struct image {
-    char name[64];
-    char sha256[65];
-    char path[256]; /* absolute, of the EROFS file */
+    char name[REFERENCE_SIZE];
+    char sha256[65];          /* of the EROFS file, or of all that it is made from */
+    char path[256];           /* absolute, of the EROFS file */
+    char digest[DIGEST_SIZE]; /* of the manifest it was pulled by; "" when imported */
+    char architecture[32];    /* "" when not known */
     uint64_t size_bytes;
     uint64_t created_wall_usec;
+    uint64_t used_wall_usec;
+    size_t n_layers; /* 0: one file, made at once */
+    bool ready;      /* the EROFS file is there */
 };
 
-int image_find(const char *name, struct image *ret, struct error *err); /* ERR_IMAGE_NOT_FOUND */
+/* By its name, or by a reference that means the same. ERR_IMAGE_NOT_FOUND. */
+int image_find(const char *name, struct image *ret, struct error *err);
+/* The same, and the EROFS file is there afterwards. Blocks. */
+int image_ready(const char *name, struct image *ret, struct error *err);
+/* How it wants to be run; empty for an imported root. */
+int image_get_config(const char *name, struct image_config *ret, struct error *err);
 /* Sorted by name; *ret is a malloc'd array, owned by the caller. */
 int image_list(struct image **ret, size_t *ret_count, struct error *err);
 
@@ -31,5 +48,5 @@ typedef void (*image_progress_fn)(int percent, const char *what, void *userdata)
  */
 int image_import(const char *name, const char *source, image_progress_fn progress, void *userdata,
                  struct image *ret, struct error *err);
-/* Removes the name, and the blob when no other name points to it. */
+/* Removes the name, and what no other name needs. */
 int image_remove(const char *name, struct error *err);

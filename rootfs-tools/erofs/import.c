@@ -18,12 +18,6 @@
 #include "erofs/store.h"
 #include "erofs/unpack.h"
 
-/*
- * Theory of operation. An import works in its own directory images/tmp/XXXXXX, which it locks while
- * it lives; whatever an import that was killed has left is recognised by its free lock and removed
- * by the next one. Only a finished file is renamed out of there, so there is never half an image.
- */
-
 #define MKFS_TIMEOUT_USEC (3600 * USEC_PER_SEC)
 
 /* The same for all images: what tells them apart is their content. */
@@ -34,65 +28,6 @@
  * of its compiled files for outdated.
  */
 #define IMAGE_EPOCH "SOURCE_DATE_EPOCH=4294967295"
-
-struct work {
-    char dir[256]; /* removed at the end; "" when unset */
-    int lock_fd;   /* owned */
-};
-
-static void work_done(struct work *w)
-{
-    if (w->dir[0])
-        (void)dir_remove(w->dir, NULL);
-    w->lock_fd = fd_close(w->lock_fd);
-}
-
-static void remove_stale(const char *tmp)
-{
-    DIR *dir = opendir(tmp);
-    struct dirent *entry;
-
-    if (!dir)
-        return;
-    while ((entry = readdir(dir))) {
-        _cleanup_close_ int fd = -EBADF;
-        char path[PATH_MAX];
-
-        if (entry->d_name[0] == '.')
-            continue;
-        fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-            continue;
-        (void)snprintf(path, sizeof(path), "%s/%s", tmp, entry->d_name);
-        (void)dir_remove(path, NULL);
-    }
-    (void)closedir(dir);
-}
-
-/* Made and locked under the store's lock: another import must not take it for left over. */
-static int work_init(struct work *w, struct error *err)
-{
-    _cleanup_close_ int lock = -EBADF;
-    char tmp[256], dir[256];
-    int r = store_lock(&lock, err);
-
-    if (r == 0)
-        r = store_path(tmp, "tmp", err);
-    if (r == 0)
-        r = dir_create(tmp, 0700, err);
-    if (r == 0)
-        r = store_path(dir, "tmp/XXXXXX", err);
-    if (r < 0)
-        return r;
-    remove_stale(tmp);
-    if (!mkdtemp(dir))
-        return error_set(err, errno, "create a directory in '%s': %s", tmp, errno_text(errno));
-    memcpy(w->dir, dir, sizeof(w->dir));
-    w->lock_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w->lock_fd < 0 || flock(w->lock_fd, LOCK_EX | LOCK_NB) < 0)
-        return error_set(err, errno, "lock '%s': %s", dir, errno_text(errno));
-    return 0;
-}
 
 static int check_directory(const char *source, struct error *err)
 {
@@ -159,7 +94,7 @@ static void unpack_progress(int percent, const char *what, void *userdata)
         s->fn(percent < 0 ? percent : percent / 2, what, s->userdata);
 }
 
-static int import_source(const char *source, const struct work *w, struct scaled *progress,
+static int import_source(const char *source, const struct store_work *w, struct scaled *progress,
                          const char *erofs_path, struct error *err)
 {
     _cleanup_free_ char *root = string_printf("%s/root", w->dir);
@@ -192,7 +127,7 @@ static int import_source(const char *source, const struct work *w, struct scaled
 int image_import(const char *name, const char *source, image_progress_fn progress, void *userdata,
                  struct image *ret, struct error *err)
 {
-    _cleanup_(work_done) struct work w = {.lock_fd = -EBADF};
+    _cleanup_store_work_ struct store_work w = {.lock_fd = -EBADF};
     struct scaled scaled = {.fn = progress, .userdata = userdata};
     char erofs_path[272];
     int r;
@@ -203,7 +138,7 @@ int image_import(const char *name, const char *source, image_progress_fn progres
             "'%.80s' is no name of an image: up to 63 of a-z 0-9 . _ - and a letter or "
             "digit first",
             name);
-    r = work_init(&w, err);
+    r = store_work_init(&w, err);
     if (r == 0) {
         (void)snprintf(erofs_path, sizeof(erofs_path), "%s/image", w.dir);
         r = import_source(source, &w, &scaled, erofs_path, err);

@@ -8,6 +8,7 @@
 #include "erofs/image.h"
 #include "initramfs/initramfs.h"
 #include "kernel/kernel.h"
+#include "oci/pull.h"
 
 /* Images, kernels and disks without a daemon, for the scripts beside it and for tests. */
 
@@ -29,6 +30,30 @@ static int tool_import(char **args, struct error *err)
     struct image image;
     int last = -1;
     int r = image_import(args[0], args[1], show_progress, &last, &image, err);
+
+    if (r == 0)
+        printf("%s %s\n", image.name, image.path);
+    return r;
+}
+
+static int tool_pull(char **args, struct error *err)
+{
+    int last = -1;
+    const struct pull_options options = {
+        .reference = args[0], .progress = show_progress, .userdata = &last};
+    struct image image;
+    int r = image_pull(&options, &image, err);
+
+    if (r == 0)
+        printf("%s %s\n", image.name, image.digest);
+    return r;
+}
+
+/* Makes the EROFS file, as the first sandbox would. */
+static int tool_ready(char **args, struct error *err)
+{
+    struct image image;
+    int r = image_ready(args[0], &image, err);
 
     if (r == 0)
         printf("%s %s\n", image.name, image.path);
@@ -90,6 +115,8 @@ static const struct command {
     const char *usage;
 } commands[] = {
     {"import", 2, 2, tool_import, "import NAME PATH"},
+    {"pull", 1, 1, tool_pull, "pull REFERENCE"},
+    {"ready", 1, 1, tool_ready, "ready NAME"},
     {"remove", 1, 1, tool_remove, "remove NAME"},
     {"list", 0, 0, tool_list, "list"},
     {"initramfs", 0, 2, tool_initramfs, "initramfs [KERNEL [INIT]]"},

@@ -25,7 +25,7 @@ struct origin {
     char kernel_version[64]; /* for people, no part of the identity */
     char kernel_sha256[65];
     char initramfs_sha256[65];
-    char image_name[64];  /* for people, no part of the identity */
+    char image_name[256]; /* for people, no part of the identity */
     char image_path[256]; /* where its bytes were, no part of the identity */
     char image_sha256[65];
     uint32_t cpus;

@@ -15,7 +15,7 @@ TEST(unknown_image_is_named_with_a_way_out)
     fresh();
     ASSERT_ERR(image_find("nope", &image, &err), ENOENT);
     ASSERT_EQ(err.code, ERR_IMAGE_NOT_FOUND);
-    ASSERT_TRUE(strstr(err.text, "'nope'") && strstr(err.text, "image import"));
+    ASSERT_TRUE(strstr(err.text, "'nope'") && strstr(err.text, "image pull nope"));
     ASSERT_ERR(image_remove("nope", &err), ENOENT);
     ASSERT_EQ(err.code, ERR_IMAGE_NOT_FOUND);
 }

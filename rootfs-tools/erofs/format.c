@@ -1,0 +1,27 @@
+#include "erofs/format.h"
+
+#include <endian.h>
+#include <stddef.h>
+#include <string.h>
+
+static uint32_t crc32c(uint32_t crc, const uint8_t *data, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+    return crc;
+}
+
+void erofs_super_block(const struct erofs_super *super, uint8_t block[static EROFS_BLOCK])
+{
+    uint8_t *at = block + EROFS_SUPER_OFFSET;
+    uint32_t crc;
+
+    memset(block, 0, EROFS_BLOCK);
+    memcpy(at, super, sizeof(*super));
+    memset(at + offsetof(struct erofs_super, checksum), 0, sizeof(crc));
+    crc = htole32(crc32c(~0u, at, EROFS_BLOCK - EROFS_SUPER_OFFSET));
+    memcpy(at + offsetof(struct erofs_super, checksum), &crc, sizeof(crc));
+}

@@ -1,0 +1,93 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/strv.h"
+#include "erofs/store.h"
+
+/* Layers in the store: which there are, and which nobody needs any more. */
+
+int store_layer_paths(const char *diff_id, char pack[256], char index[256], struct error *err)
+{
+    int r = store_hash_path(pack, "layers", diff_id + 7, ".pack", err);
+
+    return r < 0 ? r : store_hash_path(index, "layers", diff_id + 7, ".index", err);
+}
+
+/* The index is renamed into place last. */
+bool store_has_layer(const char *diff_id)
+{
+    char pack[256], index[256];
+
+    return store_layer_paths(diff_id, pack, index, NULL) == 0 && file_exists(index) &&
+           file_exists(pack);
+}
+
+/* Names of records as file names, for looking up what they need. */
+static int needed(char ***ret_layers, char ***ret_blobs)
+{
+    _cleanup_free_ struct image *images = NULL;
+    size_t count = 0;
+    int r = image_list(&images, &count, NULL);
+
+    for (size_t i = 0; r == 0 && i < count; i++) {
+        _cleanup_record_ struct record record = {0};
+
+        r = strv_append(ret_blobs, images[i].sha256);
+        if (r == 0 && images[i].n_layers > 0)
+            r = record_find(images[i].name, &record, NULL);
+        for (size_t k = 0; r == 0 && record.layers && record.layers[k]; k++)
+            r = strv_append(ret_layers, record.layers[k] + 7);
+    }
+    return r;
+}
+
+static bool is_needed(char *const *list, const char *file)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        if (strncmp(list[i], file, 64) == 0)
+            return true;
+    return false;
+}
+
+static void sweep(const char *sub, char *const *keep, bool blobs)
+{
+    char path[256];
+    struct dirent *entry;
+    DIR *dir;
+
+    if (store_path(path, sub, NULL) < 0)
+        return;
+    dir = opendir(path);
+    while (dir && (entry = readdir(dir))) {
+        /* A blob without a name may be what a sandbox runs from: the caller of prune knows. */
+        if (entry->d_name[0] == '.' || strlen(entry->d_name) < 64 || blobs)
+            continue;
+        if (!is_needed(keep, entry->d_name))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
+void store_collect(void)
+{
+    _cleanup_strv_ char **layers = NULL;
+    _cleanup_strv_ char **blobs = NULL;
+    _cleanup_close_ int fd = -EBADF;
+    char path[256];
+
+    if (store_path(path, ".hold", NULL) < 0)
+        return;
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return; /* somebody works with layers that have no name yet; the next one collects */
+    if (needed(&layers, &blobs) < 0)
+        return;
+    sweep("layers", layers, false);
+}

@@ -1,0 +1,71 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "erofs/store.h"
+#include "erofs/writer.h"
+#include "layers/stack.h"
+
+/* From layers to the EROFS file that a sandbox boots from. */
+
+static int make_ready(const struct record *record, const char *path, struct error *err)
+{
+    _cleanup_stack_ struct stack stack = {0};
+    _cleanup_store_work_ struct store_work work = {.lock_fd = -EBADF};
+    _cleanup_close_ int hold = -EBADF;
+    char made[272];
+    uint64_t size;
+    int r = store_hold(&hold, err);
+
+    if (r == 0)
+        r = stack_open(record->layers, &stack, err);
+    if (r == 0)
+        r = store_work_init(&work, err);
+    if (r < 0)
+        return r;
+    (void)snprintf(made, sizeof(made), "%s/image", work.dir);
+    r = erofs_write(stack.tree, stack.layers, stack.n, made, &size, err);
+    if (r < 0)
+        return r;
+    if (chmod(made, 0444) < 0 || rename(made, path) < 0)
+        return error_set(err, errno, "rename '%s' to '%s': %s", made, path, errno_text(errno));
+    return 0;
+}
+
+int image_ready(const char *name, struct image *ret, struct error *err)
+{
+    _cleanup_record_ struct record record = {0};
+    _cleanup_close_ int lock = -EBADF;
+    char lock_path[256];
+    int r = image_find(name, ret, err);
+
+    if (r < 0)
+        return r;
+    if (ret->ready) {
+        (void)utimensat(AT_FDCWD, ret->path, NULL, 0); /* for who looks for the least used */
+        return 0;
+    }
+    /* One at a time makes it; the others wait and find it. */
+    r = store_hash_path(lock_path, "blobs", ret->sha256, ".lock", err);
+    if (r < 0)
+        return r;
+    lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock < 0 || flock(lock, LOCK_EX) < 0)
+        return error_set(err, errno, "lock '%s': %s", lock_path, errno_text(errno));
+    if (!file_exists(ret->path)) {
+        r = record_find(name, &record, err);
+        if (r == 0)
+            r = make_ready(&record, ret->path, err);
+    }
+    (void)unlink(lock_path);
+    if (r < 0) {
+        error_wrap(err, "image '%s'", name);
+        return r;
+    }
+    return image_find(name, ret, err);
+}
