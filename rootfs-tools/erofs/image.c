@@ -89,6 +89,7 @@ static int fill_image(const struct record *record, struct image *ret, struct err
                           .used_wall_usec = record->created_wall_usec,
                           .n_layers = strv_length(record->layers)};
     struct stat st;
+    char used[256];
     int r = store_hash_path(image.path, "blobs", record->sha256, ".erofs", err);
 
     if (r < 0)
@@ -101,11 +102,11 @@ static int fill_image(const struct record *record, struct image *ret, struct err
     if (!image.ready && !record->layers)
         return error_set(err, EIO, "image '%s': its file is missing; remove it and get it again",
                          record->name);
-    if (image.ready) {
+    if (image.ready)
         image.size_bytes = (uint64_t)st.st_size;
+    if (store_hash_path(used, "blobs", record->sha256, ".used", NULL) == 0 && stat(used, &st) == 0)
         image.used_wall_usec =
             MAX(image.used_wall_usec, (uint64_t)st.st_mtim.tv_sec * USEC_PER_SEC);
-    }
     *ret = image;
     return 0;
 }

@@ -33,6 +33,8 @@ struct image {
 int image_find(const char *name, struct image *ret, struct error *err);
 /* The same, and the EROFS file is there afterwards. Blocks. */
 int image_ready(const char *name, struct image *ret, struct error *err);
+/* The file that says what a name is, whether it is there or not; to notice that it changes. */
+int image_record_path(const char *name, char path[256]);
 /* How it wants to be run; empty for an imported root. */
 int image_get_config(const char *name, struct image_config *ret, struct error *err);
 /* Sorted by name; *ret is a malloc'd array, owned by the caller. */

@@ -37,6 +37,20 @@ static int make_ready(const struct record *record, const char *path, struct erro
     return 0;
 }
 
+/* For who looks for the least used: a file beside, because the image's own times are watched. */
+static void note_use(const char *sha256)
+{
+    char path[256];
+
+    if (store_hash_path(path, "blobs", sha256, ".used", NULL) < 0)
+        return;
+    if (utimensat(AT_FDCWD, path, NULL, 0) < 0) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+        (void)fd_close(fd);
+    }
+}
+
 int image_ready(const char *name, struct image *ret, struct error *err)
 {
     _cleanup_record_ struct record record = {0};
@@ -47,7 +61,7 @@ int image_ready(const char *name, struct image *ret, struct error *err)
     if (r < 0)
         return r;
     if (ret->ready) {
-        (void)utimensat(AT_FDCWD, ret->path, NULL, 0); /* for who looks for the least used */
+        note_use(ret->sha256);
         return 0;
     }
     /* One at a time makes it; the others wait and find it. */
@@ -67,5 +81,6 @@ int image_ready(const char *name, struct image *ret, struct error *err)
         error_wrap(err, "image '%s'", name);
         return r;
     }
+    note_use(ret->sha256);
     return image_find(name, ret, err);
 }

@@ -50,6 +50,14 @@ int record_path(char *path, const char *name, struct error *err)
     return store_path(path, sub, err);
 }
 
+int image_record_path(const char *name, char path[256])
+{
+    char full[REFERENCE_SIZE];
+    int r = record_name(name, full, NULL);
+
+    return r < 0 ? r : record_path(path, full, NULL);
+}
+
 static bool is_sha256(const char *s)
 {
     return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;

@@ -41,6 +41,12 @@ static const struct {
     {"POST /v1/sandboxes/ID/files/attr", "{\"path\": \"/tmp/a\", \"mode\": \"0600\"}"},
     {"POST /v1/sandboxes/ID/dial", "{\"port\": 80}"},
     {"POST /v1/images/import", "{\"name\": \"x\", \"path\": \"/nowhere\"}"},
+    {"POST /v1/images/pull", "{\"name\": \"NOT A REFERENCE\"}"},
+    {"POST /v1/images/export", "{\"name\": \"x\", \"path\": \"/nowhere/x\"}"},
+    {"POST /v1/images/prune", "{}"},
+    {"POST /v1/registries/login",
+     "{\"registry\": \"/\", \"username\": \"x\", \"password\": \"x\"}"},
+    {"POST /v1/registries/logout", "{\"registry\": \"x\"}"},
     {"POST /v1/keys", "{\"tenant\": \"one\"}"},
     {"PUT /v1/pools/ID", "{\"size\": 1}"},
 };

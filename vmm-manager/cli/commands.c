@@ -10,10 +10,13 @@
 /* The table of verbs, in the order of help; two words before the one that they begin with. Help,
  * completion and the manual are printed from it. */
 const struct command commands[] = {
-    {"run", "[--] [COMMAND [ARG...]]", 0, ARGS_ANY, OPT_SPEC | OPT_STDIO | OPT(TIMEOUT), 0,
-     COMPLETE_NOTHING, verb_run, "Run a command in a sandbox of its own, then remove it",
+    {"run", "[IMAGE] [--] [COMMAND [ARG...]]", 0, ARGS_ANY,
+     OPT_SPEC | OPT_STDIO | OPT(TIMEOUT) | OPT(ENTRYPOINT), 0, COMPLETE_NOTHING, verb_run,
+     "Run a command in a sandbox of its own, then remove it",
      "Passes stdin, stdout, stderr, signals and the exit status through. Without a command it\n"
-     "starts the image's shell. A second Ctrl-C kills the command.",
+     "starts what the image says, or else its shell. A second Ctrl-C kills the command.\n"
+     "IMAGE is a word before '--', or one with a tag like python:3.12; it is pulled when it is\n"
+     "not there.",
      NULL},
     {"create", "", 0, 0, OPT_SPEC | OPT_LIFE, NEVER, COMPLETE_NOTHING, verb_create,
      "Make a sandbox and print its id", NULL, NULL},
@@ -78,14 +81,30 @@ const struct command commands[] = {
     {"snapshot rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_rm,
      "Remove snapshots that no sandbox needs", NULL, NULL},
     {"image ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_image_ls, "List images", NULL, NULL},
+    {"image pull", "REFERENCE...", 1, ARGS_ANY, OPT(PLATFORM), NEVER, COMPLETE_IMAGE,
+     verb_image_pull, "Get images from a registry",
+     "A reference is [HOST/]NAME[:TAG][@DIGEST]. What is there already is not downloaded again,\n"
+     "and a download that broke off goes on where it was.",
+     NULL},
     {"image inspect", "NAME", 1, 1, 0, NEVER, COMPLETE_IMAGE, verb_image_inspect,
      "Show all about an image, as JSON", NULL, NULL},
     {"image import", "--name NAME PATH", 1, 1, OPT(NAME), NEVER, COMPLETE_FILE, verb_image_import,
      "Make an image from a directory or a root tar", NULL, NULL},
+    {"image export", "NAME FILE", 2, 2, 0, NEVER, COMPLETE_IMAGE, verb_image_export,
+     "Write an image as an OCI archive", "With '-' for the file it goes to stdout.", NULL},
     {"image base", "", 0, 0, OPT(FORCE) | OPT(TAR), NEVER, COMPLETE_NOTHING, verb_image_base,
      "Make the image 'base' from the distribution's packages", NULL, NULL},
     {"image rm", "NAME...", 1, ARGS_ANY, 0, NEVER, COMPLETE_IMAGE, verb_image_rm, "Remove images",
      NULL, NULL},
+    {"image prune", "", 0, 0, OPT(ALL), NEVER, COMPLETE_NOTHING, verb_image_prune,
+     "Remove what no image needs any more",
+     "With --all also pulled images that nothing uses. What a sandbox or a template stands on\n"
+     "stays.",
+     NULL},
+    {"login", "HOST", 1, 1, OPT(USERNAME) | OPT(PASSWORD_STDIN), NEVER, COMPLETE_NOTHING,
+     verb_login, "Keep user name and password for a registry", NULL, NULL},
+    {"logout", "HOST", 1, 1, 0, NEVER, COMPLETE_NOTHING, verb_logout,
+     "Forget user name and password for a registry", NULL, NULL},
     {"kernel ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_kernel_ls, "List guest kernels", NULL,
      NULL},
     {"kernel fetch", "", 0, 0, OPT(FORCE), NEVER, COMPLETE_NOTHING, verb_kernel_fetch,

@@ -85,6 +85,13 @@ const struct option_def option_defs[OPTION_COUNT] = {
                        "checksum that the download must have"},
     [OPTION_DIR] = {"dir", 0, "DIR", OPTION_TYPE_STRING, AT(dir),
                     "install there, not beside Hearth's programs"},
+    [OPTION_PLATFORM] = {"platform", 0, "OS/ARCH", OPTION_TYPE_STRING, AT(platform),
+                         "of which machine (default: this one)"},
+    [OPTION_USERNAME] = {"username", 'u', "USER", OPTION_TYPE_STRING, AT(username), "who logs in"},
+    [OPTION_PASSWORD_STDIN] = {"password-stdin", 0, NULL, OPTION_TYPE_FLAG, AT(password_stdin),
+                               "read the password from stdin"},
+    [OPTION_ENTRYPOINT] = {"entrypoint", 0, "PROGRAM", OPTION_TYPE_STRING, AT(entrypoint),
+                           "run this instead of the image's entrypoint"},
 };
 
 void options_done(struct options *o)

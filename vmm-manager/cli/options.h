@@ -52,8 +52,12 @@ enum option_id {
     OPTION_URL,
     OPTION_SHA256,
     OPTION_DIR,
+    OPTION_PLATFORM,
+    OPTION_USERNAME,
+    OPTION_PASSWORD_STDIN,
+    OPTION_ENTRYPOINT,
 };
-#define OPTION_COUNT (OPTION_DIR + 1)
+#define OPTION_COUNT (OPTION_ENTRYPOINT + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -85,10 +89,12 @@ extern const struct option_def option_defs[OPTION_COUNT];
 /* What was given; zero and NULL mean "not". Strings are weak: they live in argv. */
 struct options {
     bool json, quiet, verbose, help;
+    bool password_stdin;
     bool tty, interactive, no_stdin, detach, all, force;
     const char *socket, *state;
     const char *image, *template, *backend, *name, *user, *workdir;
     const char *tenant, *role, *quota;
+    const char *platform, *username, *entrypoint;
     const char *session, *kind, *jobs, *tar;
     const char *url, *sha256, *dir;
     uint64_t cpus, memory_mib, disk_mib, tail_bytes;

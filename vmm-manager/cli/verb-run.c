@@ -134,15 +134,70 @@ static void remove_sandbox(struct cli *cli, const char *id)
     cli_note(cli, "sandbox '%s' was not removed: %s", id, err.text);
 }
 
+/* The image in front of the command, if there is one: before "--", or a word with a tag. */
+static void take_image(struct cli *cli, char ***args, uint32_t *count)
+{
+    struct options *o = &cli->options;
+    char *first = *count > 0 ? (*args)[0] : NULL;
+    uint32_t words = 0;
+
+    if (!first || o->image || o->template)
+        return;
+    if (*count > 1 && strcmp((*args)[1], "--") == 0)
+        words = 2;
+    else if (strpbrk(first, ":@") && first[0] != '/' && first[0] != '.')
+        words = 1;
+    if (words == 0)
+        return;
+    o->image = first;
+    *args += words;
+    *count -= words;
+}
+
+static int append_list(char ***argv, const json_t *list)
+{
+    json_t *word;
+    size_t i;
+
+    json_array_foreach(list, i, word)
+    {
+        int r = strv_append(argv, json_string_value(word) ? json_string_value(word) : "");
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* What the image wants to be run, with the user's words in the place of its own arguments. */
+static int image_argv(const struct cli *cli, const json_t *sandbox, char *const *args, char ***ret)
+{
+    const json_t *entrypoint = json_object_get(sandbox, "entrypoint");
+    int r = 0;
+
+    if (cli->options.entrypoint)
+        r = strv_append(ret, cli->options.entrypoint);
+    else
+        r = append_list(ret, entrypoint);
+    for (size_t i = 0; r >= 0 && args && args[i]; i++)
+        r = strv_append(ret, args[i]);
+    if (r >= 0 && !args && !cli->options.entrypoint)
+        r = append_list(ret, json_object_get(sandbox, "cmd"));
+    return r;
+}
+
 int verb_run(struct cli *cli, char **args, uint32_t count)
 {
-    bool tty = !cli->options.json && (cli->options.tty || (count == 0 && verb_is_terminal()));
+    _cleanup_strv_ char **argv = NULL;
+    bool tty;
     char generated[16] = "run-";
     const char *name = cli->options.name;
     json_auto_t *sandbox = NULL;
     struct error err = {0};
     int guard, r;
 
+    take_image(cli, &args, &count);
+    tty = !cli->options.json && (cli->options.tty || (count == 0 && verb_is_terminal()));
     r = remote_signals(cli, &err);
     if (r < 0)
         return cli_fail(cli, &err);
@@ -157,7 +212,9 @@ int verb_run(struct cli *cli, char **args, uint32_t count)
     if (r < 0)
         return remote_fail(cli, r, &err);
     guard = run_guard_start(cli, client_string(sandbox, "id"));
-    r = verb_run_in(cli, client_string(sandbox, "id"), count > 0 ? args : NULL, tty, &err);
+    r = image_argv(cli, sandbox, count > 0 ? args : NULL, &argv);
+    r = r < 0 ? error_set(&err, -r, "out of memory")
+              : verb_run_in(cli, client_string(sandbox, "id"), argv, tty, &err);
     remove_sandbox(cli, client_string(sandbox, "id"));
     run_guard_release(guard);
     return r < 0 ? remote_fail(cli, r, &err) : r;

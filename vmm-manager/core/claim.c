@@ -5,8 +5,10 @@
 #include "base/strv.h"
 #include "core/create-private.h"
 #include "core/events.h"
+#include "core/image-defaults.h"
 #include "core/lifecycle.h"
 #include "core/pool.h"
+#include "core/resolve-cache.h"
 #include "core/timeouts.h"
 
 /*
@@ -104,12 +106,17 @@ static int on_late_thaw(struct source *s, uint64_t now_usec, void *userdata)
 /* The owner's spec in place of the pool's. */
 static int take_over(struct sandbox *sb, const struct sandbox_spec *spec)
 {
+    const struct resolution *known = resolve_cache_find(sb->core, spec, /* all= */ false);
     struct sandbox_spec copy;
     int r;
 
     r = sandbox_spec_copy(spec, &copy);
     if (r < 0)
         return r;
+    if (known && known->config && image_defaults(&copy, known->config) < 0) {
+        sandbox_spec_done(&copy);
+        return -ENOMEM;
+    }
     sandbox_spec_done(&sb->spec);
     sb->spec = copy;
     sb->pooled = false;

@@ -43,6 +43,8 @@ struct core {
     struct loop *loop;                /* ref */
     struct workers *vm_workers;       /* owned: calls of backends */
     struct workers *io_workers;       /* owned: files, mkfs, probes */
+    struct workers *image_workers;    /* owned: pulls and imports, which take minutes */
+    _Atomic bool images_stop;         /* any thread: what runs there ends soon */
     struct uring *uring;              /* owned; NULL where the kernel has no io_uring */
     struct store *store;              /* owned */
     struct snapshot_store *snapshots; /* owned; its calls block: see snapshots.h */

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 
 #define VM_WORKERS 8u
 #define IO_WORKERS 4u
+#define IMAGE_WORKERS 4u
 #define WORKER_QUEUE_MAX 4096u
 #define URING_ENTRIES 256u
 
@@ -223,6 +225,17 @@ bool core_image_in_use(struct core *core, const char *image_sha256)
     return templates_use_image(core, image_sha256);
 }
 
+char **core_images_in_use(struct core *core)
+{
+    char **list = NULL;
+
+    for (size_t i = 0; i < core->n_sandboxes; i++)
+        if (core->sandboxes[i]->origin.image_sha256[0])
+            (void)strv_append(&list, core->sandboxes[i]->origin.image_sha256);
+    templates_list_images(core, &list);
+    return list;
+}
+
 /* ---- life of the core ---- */
 
 int core_new(struct loop *loop, const struct core_options *options, struct core **ret,
@@ -251,6 +264,9 @@ int core_new(struct loop *loop, const struct core_options *options, struct core 
         r = workers_new(loop, "hearth-vm", VM_WORKERS, WORKER_QUEUE_MAX, &core->vm_workers);
     if (r >= 0)
         r = workers_new(loop, "hearth-io", IO_WORKERS, WORKER_QUEUE_MAX, &core->io_workers);
+    if (r >= 0)
+        r = workers_new(loop, "hearth-image", IMAGE_WORKERS, WORKER_QUEUE_MAX,
+                        &core->image_workers);
     if (r < 0)
         (void)error_set(err, -r, "core: %s", errno_text(-r));
     if (r >= 0 && uring_new(loop, URING_ENTRIES, &core->uring) < 0)
@@ -286,6 +302,8 @@ struct core *core_free(struct core *core)
     for (size_t i = 0; i < core->n_sandboxes; i++)
         sandbox_quiesce(core->sandboxes[i]);
     templates_quiesce(core);
+    atomic_store(&core->images_stop, true);
+    core->image_workers = workers_free(core->image_workers);
     core->io_workers = workers_free(core->io_workers);
     core->vm_workers = workers_free(core->vm_workers);
     for (unsigned i = 0; i < 2; i++) /* what the first round posts comes with the second */
@@ -323,4 +341,10 @@ struct loop *core_loop(struct core *core)
 struct workers *core_workers(struct core *core)
 {
     return core->io_workers;
+}
+
+struct workers *core_image_workers(struct core *core, const _Atomic bool **ret_stop)
+{
+    *ret_stop = &core->images_stop;
+    return core->image_workers;
 }

@@ -204,6 +204,8 @@ int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
 /* ---- templates, images, kernels, host ---- */
 /* A sandbox or a template that is being made stands on this image. */
 bool core_image_in_use(struct core *core, const char *image_sha256);
+/* Digests of all those, with those of templates that only wait: a strv, owned by the caller. */
+char **core_images_in_use(struct core *core);
 json_t *core_templates_to_json(struct core *core);
 int core_template_remove(struct core *core, const char *id, struct error *err);
 json_t *core_pools_to_json(struct core *core);
@@ -214,5 +216,7 @@ int core_pool_set(struct core *core, const char *template, uint32_t size, json_t
 struct backend *core_backend(struct core *core, const char *name, struct error *err);
 struct loop *core_loop(struct core *core);
 struct workers *core_workers(struct core *core);
+/* For work on images, which may take minutes; it ends soon when *ret_stop becomes true. */
+struct workers *core_image_workers(struct core *core, const _Atomic bool **ret_stop);
 /* {ok, checks:[…]}; asynchronous because probing may block. */
 int core_doctor(struct core *core, void (*done)(json_t *report, void *userdata), void *userdata);

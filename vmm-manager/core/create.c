@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "core/guest-fate.h"
+#include "core/image-defaults.h"
 #include "core/lifecycle.h"
 #include "core/pool.h"
 #include "core/timeouts.h"
@@ -44,6 +45,8 @@ void creation_quiesce(struct sandbox *sb)
 {
     if (!sb->creation)
         return;
+    if (sb->creation->resolving)
+        resolve_cancel(sb->creation->resolving);
     sb->creation->wait = template_wait_free(sb->creation->wait);
     sb->creation->answer = source_free(sb->creation->answer);
     disk_copy_quiesce(sb->creation->copy);
@@ -389,20 +392,38 @@ static void fall_back(struct sandbox *sb, const struct error *reason)
 
 /* ---- resolve ---- */
 
+static void on_resolve_progress(const char *step, int percent, void *userdata)
+{
+    struct sandbox *sb = userdata;
+
+    if (!sb->creation)
+        return;
+    progress(sb->creation, step, percent);
+    if (sb->state == SANDBOX_CREATING) /* a download that goes on has all the time it needs */
+        sandbox_arm_deadline(sb, sandbox_state_timeout_usec(SANDBOX_CREATING));
+}
+
 static void on_resolved(const struct resolution *resolution, const struct error *err,
                         void *userdata)
 {
     struct sandbox *sb = userdata;
     struct creation *c = sb->creation;
 
+    if (c)
+        c->resolving = NULL;
     if (!still_creating(sb))
         return;
     if (err) {
         fail(sb, err);
         return;
     }
+    if (resolution->config && image_defaults(&sb->spec, resolution->config) < 0) {
+        fail_errno(sb, -ENOMEM, "take over the image's configuration");
+        return;
+    }
     if (resolution != &c->resolution)
         c->resolution = *resolution;
+    c->resolution.config = NULL;
     sb->slot = resolution->slot;
     sb->origin = resolution->origin;
     sb->timings.resolve_usec = lap(c);
@@ -423,7 +444,7 @@ static void step_resolve(struct sandbox *sb)
         on_resolved(&c->resolution, NULL, sb);
         return;
     }
-    r = resolve_start(sb->core, &sb->spec, on_resolved, sb);
+    r = resolve_start(sb->core, &sb->spec, on_resolve_progress, on_resolved, sb, &c->resolving);
     if (r < 0) {
         sb->pending--;
         fail_errno(sb, r, "look up image and kernel");
@@ -564,6 +585,8 @@ void creation_cancel(struct sandbox *sb)
     if (!c)
         return;
     queue_remove(sb->core, c);
+    if (c->resolving)
+        resolve_cancel(c->resolving);
     c->wait = template_wait_free(c->wait);
     c->answer = source_free(c->answer);
 }

@@ -230,7 +230,7 @@ void pools_start(struct core *core)
     if (core->pool_size > 0)
         store_pool_each(core->store, start_configured, core);
     for (struct pool *pool = core->pools; pool; pool = pool->next) {
-        (void)resolve_start(core, &pool->spec, on_resolved, NULL);
+        (void)resolve_start(core, &pool->spec, NULL, on_resolved, NULL, NULL);
         pool_wake(pool, clock_now_usec());
     }
     pools_sweep(core);

@@ -11,6 +11,7 @@
 struct resolve_entry {
     struct sandbox_spec spec; /* owned; only what resolving looks at is compared */
     struct resolution resolution;
+    struct image_config config; /* owned, the resolution's */
     struct watched_files watched;
     struct resolve_entry *next; /* owned; the last used first */
 };
@@ -64,6 +65,7 @@ bool watched_files_same(const struct watched_files *w, size_t n)
 static struct resolve_entry *entry_free(struct resolve_entry *e)
 {
     sandbox_spec_done(&e->spec);
+    image_config_done(&e->config);
     free(e);
     return NULL;
 }
@@ -151,11 +153,13 @@ void resolve_cache_put(struct core *core, const struct sandbox_spec *spec,
     e = calloc(1, sizeof(*e));
     if (!e)
         return;
-    if (sandbox_spec_copy(spec, &e->spec) < 0) {
-        free(e);
+    if (sandbox_spec_copy(spec, &e->spec) < 0 ||
+        (resolution->config && image_config_copy(resolution->config, &e->config) < 0)) {
+        (void)entry_free(e);
         return;
     }
     e->resolution = *resolution;
+    e->resolution.config = resolution->config ? &e->config : NULL;
     e->watched = *watched;
     e->next = core->resolved;
     core->resolved = e;

@@ -1,6 +1,7 @@
 #include "core/resolve.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,16 @@
 #include "base/strv.h"
 #include "core/resolve-cache.h"
 #include "kernel/vmlinux.h"
+#include "oci/pull.h"
 
 struct resolve_job {
     struct core *core;        /* weak; the worker reads only what never changes in it */
     struct sandbox_spec spec; /* owned */
+    resolve_progress_fn progress;
     resolve_done_fn done;
     void *userdata;
+    _Atomic bool cancel;
+    struct image_config config; /* owned */
     struct resolution result;
     struct watched_files watched;
     struct error err;
@@ -25,7 +30,52 @@ struct resolve_job {
 static void job_free(struct resolve_job *job)
 {
     sandbox_spec_done(&job->spec);
+    image_config_done(&job->config);
     free(job);
+}
+
+/* Progress of a pull on its way from the worker to the loop; posted before the job's end. */
+struct pull_step {
+    struct resolve_job *job;
+    int percent;
+    char what[96];
+};
+
+static void step_post(void *userdata)
+{
+    struct pull_step *step = userdata;
+
+    if (step->job->progress && !step->job->core->closing && !atomic_load(&step->job->cancel))
+        step->job->progress(step->what, step->percent, step->job->userdata);
+    free(step);
+}
+
+static void on_pull_progress(int percent, const char *what, void *userdata)
+{
+    struct resolve_job *job = userdata;
+    struct pull_step *step = calloc(1, sizeof(*step));
+
+    if (!step)
+        return;
+    step->job = job;
+    step->percent = percent;
+    (void)snprintf(step->what, sizeof(step->what), "pull: %s", what);
+    if (loop_post(job->core->loop, step_post, step) < 0)
+        free(step);
+}
+
+/* The image is in the cache afterwards, ready to be booted from. */
+static int get_image(struct resolve_job *job, const char *name, struct image *ret)
+{
+    const struct pull_options options = {
+        .reference = name, .cancel = &job->cancel, .progress = on_pull_progress, .userdata = job};
+    int r = image_ready(name, ret, &job->err);
+
+    if (r != -ENOENT || !reference_is_explicit(name))
+        return r;
+    error_clear(&job->err);
+    r = image_pull(&options, ret, &job->err);
+    return r < 0 ? r : image_ready(name, ret, &job->err);
 }
 
 void slot_probe(struct backend_slot *slot, struct backend_caps *ret)
@@ -100,6 +150,15 @@ static void _printf_(2, 3) watch_printf(struct resolve_job *job, const char *for
     watch(job, path);
 }
 
+/* The file that says which image a name means. */
+static void watch_record(struct resolve_job *job, const char *name)
+{
+    char path[256];
+
+    if (image_record_path(name, path) == 0)
+        watch(job, path);
+}
+
 /* Before anything is read. */
 static void watch_sources(struct resolve_job *job)
 {
@@ -108,8 +167,7 @@ static void watch_sources(struct resolve_job *job)
     if (job->spec.template)
         watch_printf(job, "%s/%s/manifest.json", job->core->templates_dir, job->spec.template);
     else
-        watch_printf(job, "%s/images/names/%s.json", cache,
-                     job->spec.image ? job->spec.image : "base");
+        watch_record(job, job->spec.image ? job->spec.image : "base");
     watch_printf(job, "%s/kernels/%s/info.json", cache, kernel && *kernel ? kernel : "minimal");
     if (job->core->init_path)
         watch(job, job->core->init_path);
@@ -181,12 +239,17 @@ static int resolve_image(struct resolve_job *job)
     struct image image = {0};
     int r;
 
-    r = image_find(job->spec.image ? job->spec.image : "base", &image, &job->err);
+    r = get_image(job, job->spec.image ? job->spec.image : "base", &image);
+    if (r >= 0)
+        r = image_get_config(image.name, &job->config, &job->err);
     if (r < 0)
         return r;
+    job->result.config = &job->config;
     (void)snprintf(o->image_name, sizeof(o->image_name), "%s", image.name);
     (void)snprintf(o->image_path, sizeof(o->image_path), "%s", image.path);
     (void)snprintf(o->image_sha256, sizeof(o->image_sha256), "%s", image.sha256);
+    if (strcmp(image.name, job->spec.image ? job->spec.image : "base") != 0)
+        watch_record(job, image.name); /* found by another form of its name */
     watch(job, image.path);
     r = fill_kernel(job, o);
     if (r < 0)
@@ -206,6 +269,7 @@ static int resolve_template(struct resolve_job *job)
     const char *id = job->spec.template;
     struct manifest manifest;
     struct origin now = {0};
+    struct image image;
     _cleanup_free_ char *dir = NULL;
     int r;
 
@@ -223,6 +287,11 @@ static int resolve_template(struct resolve_job *job)
     r = choose_backend(job, job->spec.backend ? job->spec.backend : manifest.origin.backend);
     if (r < 0)
         return r;
+    /* Its EROFS file may have been evicted while nothing used it. */
+    if (!file_exists(manifest.origin.image_path))
+        (void)image_ready(manifest.origin.image_name, &image, NULL);
+    if (image_get_config(manifest.origin.image_name, &job->config, NULL) == 0)
+        job->result.config = &job->config;
     if (!file_exists(manifest.origin.image_path))
         return error_set_code(&job->err, ERR_IMAGE_NOT_FOUND,
                               "template '%s': its image '%s' is no longer there", id,
@@ -287,8 +356,24 @@ int resolve_now(struct core *core, const struct sandbox_spec *spec, struct resol
     return 1;
 }
 
-int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_done_fn done,
-                  void *userdata)
+void resolve_cancel(struct resolve_job *job)
+{
+    atomic_store(&job->cancel, true);
+}
+
+/* What may take minutes does not go where files are only looked up. */
+static struct workers *workers_for(struct core *core, const struct sandbox_spec *spec)
+{
+    struct image image;
+
+    if (!spec->image || !reference_is_explicit(spec->image))
+        return core->io_workers;
+    return image_find(spec->image, &image, NULL) == 0 && image.ready ? core->io_workers
+                                                                     : core->image_workers;
+}
+
+int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_progress_fn progress,
+                  resolve_done_fn done, void *userdata, struct resolve_job **ret_job)
 {
     struct resolve_job *job = calloc(1, sizeof(*job));
     int r;
@@ -296,12 +381,15 @@ int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_do
     if (!job)
         return -ENOMEM;
     job->core = core;
+    job->progress = progress;
     job->done = done;
     job->userdata = userdata;
     r = sandbox_spec_copy(spec, &job->spec);
     if (r >= 0)
-        r = workers_submit(core->io_workers, resolve_run, resolve_done, job);
+        r = workers_submit(workers_for(core, spec), resolve_run, resolve_done, job);
     if (r < 0)
         job_free(job);
+    else if (ret_job)
+        *ret_job = job;
     return r;
 }

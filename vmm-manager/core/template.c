@@ -441,6 +441,12 @@ bool templates_use_image(struct core *core, const char *image_sha256)
     return false;
 }
 
+void templates_list_images(struct core *core, char ***list)
+{
+    for (struct template *t = core->templates; t; t = t->next)
+        (void)strv_append(list, t->manifest.origin.image_sha256);
+}
+
 bool templates_vm_gone(struct core *core, const char *vm_id, const char *reason)
 {
     for (struct template *t = core->templates; t; t = t->next) {

@@ -60,5 +60,7 @@ int templates_load(struct core *core, struct error *err);
 void templates_quiesce(struct core *core);
 void templates_free(struct core *core);
 bool templates_use_image(struct core *core, const char *image_sha256);
+/* Appends the digests of the images of all templates to a strv. */
+void templates_list_images(struct core *core, char ***list);
 /* The VM of a template that is being made ended; false: no such VM. */
 bool templates_vm_gone(struct core *core, const char *vm_id, const char *reason);

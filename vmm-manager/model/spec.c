@@ -25,6 +25,8 @@ static const struct field spec_fields[] = {
     SPEC(user, FIELD_STRING, 1, USER_MAX),
     SPEC(workdir, FIELD_PATH, 1, PATH_MAX - 1),
     SPEC(env, FIELD_ENV, 0, 0),
+    SPEC(entrypoint, FIELD_STRV, 0, ARGV_MAX),
+    SPEC(cmd, FIELD_STRV, 0, ARGV_MAX),
     SPEC(cpus, FIELD_U32, 1, SPEC_CPUS_MAX),
     SPEC(memory_mib, FIELD_U32, SPEC_MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX),
     SPEC(disk_mib, FIELD_U32, SPEC_DISK_MIB_MIN, SPEC_DISK_MIB_MAX),
@@ -58,6 +60,8 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     free(spec->on_timeout);
     (void)strv_free(spec->env);
     (void)strv_free(spec->metadata);
+    (void)strv_free(spec->entrypoint);
+    (void)strv_free(spec->cmd);
     *spec = (struct sandbox_spec){0};
 }
 
@@ -79,7 +83,9 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         string_set(&copy.tenant, from->tenant) < 0 ||
         string_set(&copy.on_timeout, from->on_timeout) < 0 ||
         (from->env && strv_copy(from->env, &copy.env) < 0) ||
-        (from->metadata && strv_copy(from->metadata, &copy.metadata) < 0)) {
+        (from->metadata && strv_copy(from->metadata, &copy.metadata) < 0) ||
+        (from->entrypoint && strv_copy(from->entrypoint, &copy.entrypoint) < 0) ||
+        (from->cmd && strv_copy(from->cmd, &copy.cmd) < 0)) {
         sandbox_spec_done(&copy);
         return -ENOMEM;
     }
@@ -158,6 +164,21 @@ static json_t *env_to_json(char *const *env)
     return object;
 }
 
+static int set_strv(json_t *object, const char *key, char *const *v)
+{
+    json_t *list;
+
+    if (!v)
+        return 0;
+    list = json_array();
+    for (size_t i = 0; list && v[i]; i++)
+        if (json_array_append_new(list, json_bytes(v[i], strlen(v[i]))) < 0) {
+            json_decref(list);
+            return -ENOMEM;
+        }
+    return json_object_set_new(object, key, list);
+}
+
 json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
 {
     json_t *o = json_pack("{s:i, s:i, s:i, s:i}", "cpus", (int)spec->cpus, "memory_mib",
@@ -174,6 +195,7 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
         set_string(o, "template", spec->template) < 0 ||
         set_string(o, "backend", spec->backend) < 0 || set_string(o, "user", spec->user) < 0 ||
         set_string(o, "workdir", spec->workdir) < 0 || set_string(o, "tenant", spec->tenant) < 0 ||
+        set_strv(o, "entrypoint", spec->entrypoint) < 0 || set_strv(o, "cmd", spec->cmd) < 0 ||
         json_object_set_new(o, "env", env_to_json(spec->env)) < 0 ||
         (spec->metadata && json_object_set_new(o, "metadata", env_to_json(spec->metadata)) < 0) ||
         (spec->private_ports && json_object_set_new(o, "private_ports", json_true()) < 0)) {

@@ -20,13 +20,15 @@
 
 /* What a client asks a sandbox to be. Everything owned. */
 struct sandbox_spec {
-    char *name;     /* NULL or name_is_valid(), unique among living sandboxes of its tenant */
-    char *image;    /* image name; NULL with template */
-    char *template; /* template name; NULL: the implicit one of image and size */
-    char *backend;  /* NULL: the best that works here */
-    char *user;     /* default of exec, NULL: root */
-    char *workdir;  /* default of exec, NULL */
-    char **env;     /* default of exec, "K=V" */
+    char *name;        /* NULL or name_is_valid(), unique among living sandboxes of its tenant */
+    char *image;       /* image name; NULL with template */
+    char *template;    /* template name; NULL: the implicit one of image and size */
+    char *backend;     /* NULL: the best that works here */
+    char *user;        /* default of exec, NULL: root */
+    char *workdir;     /* default of exec, NULL */
+    char **env;        /* default of exec, "K=V" */
+    char **entrypoint; /* what a run without a program starts, before its arguments; NULL: none */
+    char **cmd;        /* arguments of a run that has none; NULL: none */
     uint32_t cpus;
     uint32_t memory_mib;
     uint32_t disk_mib;
@@ -46,8 +48,8 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to);
 /*
  * Strict: an unknown key, a wrong type, a value out of range are errors that name the key, the
  * value and what was expected. `spec` is initialised by the caller and keeps defaults of absent
- * keys. Keys: name image template backend user workdir env{} cpus memory_mib disk_mib timeout_sec
- * idle_sec retention_sec on_timeout.
+ * keys. Keys: name image template backend user workdir env{} entrypoint[] cmd[] cpus memory_mib
+ * disk_mib timeout_sec idle_sec retention_sec on_timeout.
  */
 int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct error *err);
 /* The same for what sandbox_spec_to_json() wrote and we stored: with the tenant. */

@@ -21,6 +21,11 @@ void handle_images(struct request *req);
 void handle_image(struct request *req);
 void handle_image_remove(struct request *req);
 void handle_image_import(struct request *req);
+void handle_image_pull(struct request *req);
+void handle_image_export(struct request *req);
+void handle_image_prune(struct request *req);
+void handle_registry_login(struct request *req);
+void handle_registry_logout(struct request *req);
 
 /* sandboxes.c */
 void handle_sandboxes(struct request *req);

@@ -7,8 +7,12 @@
 #include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
+#include "base/strv.h"
 #include "base/worker.h"
 #include "erofs/image.h"
+#include "erofs/prune.h"
+#include "oci/export.h"
+#include "oci/pull.h"
 
 /* The cache is files: everything that reads or writes it runs on a worker with a copy of the
  * question. */
@@ -17,18 +21,32 @@ enum image_verb {
     IMAGE_FIND,
     IMAGE_REMOVE,
     IMAGE_IMPORT,
+    IMAGE_PULL,
+    IMAGE_EXPORT,
+    IMAGE_PRUNE,
 };
+
+/* Their answer is progress, then the end. */
+static bool is_long(enum image_verb verb)
+{
+    return verb == IMAGE_IMPORT || verb == IMAGE_PULL || verb == IMAGE_EXPORT;
+}
 
 struct image_job {
     enum image_verb verb;
-    struct core *core;     /* weak, loop only */
-    struct loop *loop;     /* weak */
-    struct ticket *ticket; /* of the request, loop only */
+    struct core *core;        /* weak, loop only */
+    struct loop *loop;        /* weak */
+    struct ticket *ticket;    /* of the request, loop only */
+    const _Atomic bool *stop; /* weak: of the core */
     char name[ROUTE_PARAM_SIZE];
-    char *path;           /* owned: import */
+    char *path;           /* owned: import, export */
+    char *platform;       /* owned: pull; NULL: of this host */
     struct image *images; /* owned: list */
     size_t count;
     struct image image;
+    struct image_config config; /* owned: find */
+    struct prune_options prune; /* its strv is owned */
+    struct prune_result pruned;
     int r;
     struct error err;
 };
@@ -43,18 +61,28 @@ struct image_step {
 static void image_job_free(struct image_job *job)
 {
     free(job->path);
+    free(job->platform);
     free(job->images);
+    image_config_done(&job->config);
+    (void)strv_free(job->prune.in_use);
     free(job);
 }
 
 static json_t *image_to_json(const struct image *image)
 {
     char created[32];
+    json_t *json;
 
     clock_format_wall(image->created_wall_usec, created, sizeof(created));
-    return json_pack("{s:s, s:s, s:s, s:I, s:s}", "name", image->name, "sha256", image->sha256,
-                     "path", image->path, "size_bytes", (json_int_t)image->size_bytes, "created",
-                     created);
+    json =
+        json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:I}", "name", image->name, "sha256",
+                  image->sha256, "path", image->path, "size_bytes", (json_int_t)image->size_bytes,
+                  "created", created, "ready", image->ready, "layers", (json_int_t)image->n_layers);
+    if (json && image->digest[0])
+        (void)json_object_set_new(json, "digest", json_string(image->digest));
+    if (json && image->architecture[0])
+        (void)json_object_set_new(json, "architecture", json_string(image->architecture));
+    return json;
 }
 
 /* Posted in order before the job's end, so the ticket is still there. */
@@ -96,6 +124,8 @@ static void image_run(void *data)
         break;
     case IMAGE_FIND:
         job->r = image_find(job->name, &job->image, &job->err);
+        if (job->r >= 0)
+            job->r = image_get_config(job->name, &job->config, &job->err);
         break;
     case IMAGE_REMOVE:
         job->r = image_remove(job->name, &job->err);
@@ -103,10 +133,26 @@ static void image_run(void *data)
     case IMAGE_IMPORT:
         job->r = image_import(job->name, job->path, on_progress, job, &job->image, &job->err);
         break;
+    case IMAGE_PULL:
+        job->r = image_pull(&(struct pull_options){.reference = job->name,
+                                                   .platform = job->platform,
+                                                   .cancel = job->stop,
+                                                   .progress = on_progress,
+                                                   .userdata = job},
+                            &job->image, &job->err);
+        break;
+    case IMAGE_EXPORT:
+        job->r = image_export(job->name, job->path, job->stop, &job->err);
+        if (job->r >= 0)
+            job->r = image_find(job->name, &job->image, &job->err);
+        break;
+    case IMAGE_PRUNE:
+        job->r = image_prune(&job->prune, &job->pruned, &job->err);
+        break;
     }
 }
 
-static void answer_import(struct request *req, const struct image_job *job)
+static void answer_long(struct request *req, const struct image_job *job)
 {
     json_t *last = job->r < 0 ? json_pack("{s:o}", "error", error_to_json(&job->err))
                               : json_pack("{s:o}", "image", image_to_json(&job->image));
@@ -117,10 +163,10 @@ static void answer_import(struct request *req, const struct image_job *job)
 static void image_answer(struct request *req, const struct image_job *job)
 {
     static const char *const order[] = {"name", NULL};
-    json_t *list;
+    json_t *list, *json;
 
-    if (job->verb == IMAGE_IMPORT) {
-        answer_import(req, job);
+    if (is_long(job->verb)) {
+        answer_long(req, job);
         return;
     }
     if (job->r < 0) {
@@ -135,12 +181,22 @@ static void image_answer(struct request *req, const struct image_job *job)
         native_answer_list(req, "images", list, order);
         break;
     case IMAGE_FIND:
-        request_answer(req, 200, image_to_json(&job->image));
+        json = image_to_json(&job->image);
+        if (json)
+            (void)json_object_set_new(json, "config", image_config_to_json(&job->config));
+        request_answer(req, 200, json);
+        break;
+    case IMAGE_PRUNE:
+        request_answer(req, 200,
+                       json_pack("{s:I, s:I}", "removed", (json_int_t)job->pruned.removed,
+                                 "freed_bytes", (json_int_t)job->pruned.freed_bytes));
         break;
     case IMAGE_REMOVE:
         request_answer_empty(req, 204);
         break;
     case IMAGE_IMPORT:
+    case IMAGE_PULL:
+    case IMAGE_EXPORT:
         break;
     }
 }
@@ -160,84 +216,200 @@ static void image_done(void *data, int cancelled)
     image_job_free(job);
 }
 
-static void image_start(struct request *req, enum image_verb verb, const char *name,
-                        const char *path)
+/* Takes the job; the answer comes when it is done. */
+static void image_submit(struct request *req, struct image_job *job)
 {
     struct api_native *api = native_of(req);
-    struct image_job *job = calloc(1, sizeof(*job));
+    enum image_verb verb = job->verb;
+    struct workers *workers = core_image_workers(api->core, &job->stop);
     struct error err = {0};
-    int r = job ? 0 : -ENOMEM;
+    int r;
 
-    if (job) {
-        job->verb = verb;
-        job->core = api->core;
-        job->loop = api->loop;
-        (void)snprintf(job->name, sizeof(job->name), "%s", name);
-        if (path && !(job->path = strdup(path)))
-            r = -ENOMEM;
+    if (!is_long(verb))
+        workers = core_workers(api->core);
+    job->core = api->core;
+    job->loop = api->loop;
+    job->ticket = ticket_new(req, NULL);
+    if (!job->ticket) {
+        image_job_free(job);
+        return;
     }
-    if (r >= 0) {
-        job->ticket = ticket_new(req, NULL);
-        if (!job->ticket) {
-            image_job_free(job);
-            return;
-        }
-        r = workers_submit(core_workers(api->core), image_run, image_done, job);
-        if (r < 0)
-            (void)ticket_take(job->ticket);
-    }
+    r = workers_submit(workers, image_run, image_done, job);
     if (r < 0) {
-        if (job)
-            image_job_free(job);
-        error_fill(&err, r, "image '%s'", name);
+        (void)ticket_take(job->ticket);
+        error_fill(&err, r, "image '%s'", job->name);
+        image_job_free(job);
         request_answer_error(req, &err);
         return;
     }
-    if (verb == IMAGE_IMPORT)
+    if (is_long(verb))
         request_stream_begin(req, "application/x-ndjson", NDJSON_MAX, NULL);
+}
+
+/* NULL: the error is already the answer. */
+static struct image_job *image_job_new(struct request *req, enum image_verb verb, const char *name)
+{
+    struct image_job *job = calloc(1, sizeof(*job));
+    struct error err = {0};
+
+    if (!job) {
+        (void)error_set(&err, ENOMEM, "image '%s': out of memory", name);
+        request_answer_error(req, &err);
+        return NULL;
+    }
+    job->verb = verb;
+    (void)snprintf(job->name, sizeof(job->name), "%s", name);
+    return job;
+}
+
+static void image_start(struct request *req, enum image_verb verb, const char *name)
+{
+    struct image_job *job = image_job_new(req, verb, name);
+
+    if (job)
+        image_submit(req, job);
+}
+
+/*
+ * The name of an image has slashes, so it is the whole rest of the path. False: the error is
+ * already the answer.
+ */
+static bool name_of(struct request *req, char name[ROUTE_PARAM_SIZE])
+{
+    const char *s = request_target(req) + strlen("/v1/images/");
+    struct error err = {0};
+    size_t n = 0;
+
+    while (*s && *s != '?' && n + 1 < ROUTE_PARAM_SIZE) {
+        unsigned value;
+
+        if (s[0] == '%' && sscanf(s + 1, "%2x", &value) == 1 && s[1] != ' ' && s[2] && value > 0) {
+            name[n++] = (char)value;
+            s += 3;
+        } else {
+            name[n++] = *s++;
+        }
+    }
+    name[n] = '\0';
+    if (n > 0 && (*s == '\0' || *s == '?'))
+        return true;
+    (void)error_set(&err, EINVAL, "the name of an image has 1 to %u bytes", ROUTE_PARAM_SIZE - 1);
+    request_answer_error(req, &err);
+    return false;
 }
 
 void handle_images(struct request *req)
 {
-    image_start(req, IMAGE_LIST, "", NULL);
+    image_start(req, IMAGE_LIST, "");
 }
 
 void handle_image(struct request *req)
 {
-    image_start(req, IMAGE_FIND, request_param(req, 0), NULL);
+    char name[ROUTE_PARAM_SIZE];
+
+    if (name_of(req, name))
+        image_start(req, IMAGE_FIND, name);
 }
 
 void handle_image_remove(struct request *req)
 {
-    const char *name = request_param(req, 0);
+    char name[ROUTE_PARAM_SIZE];
     struct image image;
     struct error err = {0};
 
+    if (!name_of(req, name))
+        return;
     /* One small file; the loop must not go on between this question and the removal's start. */
-    if (image_find(name, &image, &err) < 0) {
+    if (image_find(name, &image, &err) < 0 && err.code != ERR_INTERNAL) {
         request_answer_error(req, &err);
         return;
     }
-    if (core_image_in_use(native_of(req)->core, image.sha256)) {
+    if (err.errnum == 0 && core_image_in_use(native_of(req)->core, image.sha256)) {
         error_set_code(&err, ERR_IMAGE_IN_USE, "image '%s': a sandbox stands on it", name);
         request_answer_error(req, &err);
         return;
     }
-    image_start(req, IMAGE_REMOVE, name, NULL);
+    image_start(req, IMAGE_REMOVE, name);
 }
+
+struct work_body {
+    char *name, *path, *platform;
+};
+
+static void work_start(struct request *req, enum image_verb verb, struct work_body *body)
+{
+    struct image_job *job = image_job_new(req, verb, body->name);
+
+    if (job) {
+        job->path = TAKE_PTR(body->path);
+        job->platform = TAKE_PTR(body->platform);
+        image_submit(req, job);
+    }
+}
+
+static void work_handle(struct request *req, enum image_verb verb, const struct field *fields,
+                        size_t count)
+{
+    struct work_body body = {0};
+
+    if (native_decode(req, fields, count, &body))
+        work_start(req, verb, &body);
+    free(body.name);
+    free(body.path);
+    free(body.platform);
+}
+
+#define BODY(key, type, max, required)                                                             \
+    {                                                                                              \
+#key, type, offsetof(struct work_body, key), 1, max, required                              \
+    }
 
 void handle_image_import(struct request *req)
 {
-    struct body {
-        char *name, *path;
-    } body = {0};
     static const struct field fields[] = {
-        {"name", FIELD_NAME, offsetof(struct body, name), 1, 63, true},
-        {"path", FIELD_PATH, offsetof(struct body, path), 1, 4095, true},
+        BODY(name, FIELD_NAME, 63, true),
+        BODY(path, FIELD_PATH, 4095, true),
     };
 
-    if (native_decode(req, fields, ARRAY_SIZE(fields), &body))
-        image_start(req, IMAGE_IMPORT, body.name, body.path);
-    free(body.name);
-    free(body.path);
+    work_handle(req, IMAGE_IMPORT, fields, ARRAY_SIZE(fields));
+}
+
+void handle_image_pull(struct request *req)
+{
+    static const struct field fields[] = {
+        BODY(name, FIELD_STRING, ROUTE_PARAM_SIZE - 1, true),
+        BODY(platform, FIELD_STRING, 63, false),
+    };
+
+    work_handle(req, IMAGE_PULL, fields, ARRAY_SIZE(fields));
+}
+
+void handle_image_export(struct request *req)
+{
+    static const struct field fields[] = {
+        BODY(name, FIELD_STRING, ROUTE_PARAM_SIZE - 1, true),
+        BODY(path, FIELD_PATH, 4095, true),
+    };
+
+    work_handle(req, IMAGE_EXPORT, fields, ARRAY_SIZE(fields));
+}
+
+void handle_image_prune(struct request *req)
+{
+    struct body {
+        bool all;
+    } body = {0};
+    static const struct field fields[] = {
+        {"all", FIELD_BOOL, offsetof(struct body, all), 0, 0, false},
+    };
+    struct image_job *job;
+
+    if (!native_decode(req, fields, ARRAY_SIZE(fields), &body))
+        return;
+    job = image_job_new(req, IMAGE_PRUNE, "");
+    if (!job)
+        return;
+    job->prune.all = body.all;
+    job->prune.in_use = core_images_in_use(native_of(req)->core);
+    image_submit(req, job);
 }
