@@ -13,7 +13,7 @@ struct creation {
     void *userdata;
     bool forgotten;
     bool queued, in_flight;
-    struct creation *next; /* weak: queue */
+    struct creation *next;         /* weak: queue */
     struct resolve_job *resolving; /* weak: until it is done */
     struct resolution resolution;
     struct template_wait *wait; /* owned */

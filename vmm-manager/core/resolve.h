@@ -13,7 +13,8 @@ struct resolution {
     char initramfs[256];
     struct origin origin;
     char template_id[MANIFEST_ID_SIZE]; /* of the template that fits */
-    const struct image_config *config; /* of the image, weak: until the next return to the loop; NULL: none */
+    const struct image_config
+        *config; /* of the image, weak: until the next return to the loop; NULL: none */
 };
 
 typedef void (*resolve_done_fn)(const struct resolution *resolution, const struct error *err,
@@ -23,9 +24,9 @@ typedef void (*resolve_progress_fn)(const char *step, int percent, void *userdat
 
 /*
  * Looks everything up on a worker and checks that the host has room; `done` comes from the loop,
- * once, unless the core is being freed. What was found is remembered: resolve-cache.h. An image that
- * is named by a reference and is not in the cache is pulled first; `progress` (may be NULL) tells of
- * it. *ret_job (may be NULL) is for resolve_cancel() and valid until `done`.
+ * once, unless the core is being freed. What was found is remembered: resolve-cache.h. An image
+ * that is named by a reference and is not in the cache is pulled first; `progress` (may be NULL)
+ * tells of it. *ret_job (may be NULL) is for resolve_cancel() and valid until `done`.
  */
 struct resolve_job;
 int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_progress_fn progress,
