@@ -192,6 +192,8 @@ static int drop_blob(const char *sha256, struct error *err)
         r = store_hash_path(path, "blobs", sha256, ".erofs", err);
     if (r == 0 && unlink(path) < 0 && errno != ENOENT)
         r = error_set(err, errno, "remove '%s': %s", path, errno_text(errno));
+    if (r == 0 && store_hash_path(path, "blobs", sha256, ".used", NULL) == 0)
+        (void)unlink(path);
     return r;
 }
 
