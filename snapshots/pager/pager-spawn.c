@@ -3,12 +3,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/paths.h"
 #include "base/spawn.h"
 #include "base/strv.h"
+#include "pager/base-stat.h"
 
 #define START_TIMEOUT (30 * USEC_PER_SEC)
 #define CONNECT_TIMEOUT (30 * USEC_PER_SEC)
@@ -30,18 +30,6 @@ static char *above(const char *path, unsigned levels)
     return copy;
 }
 
-/* The memory was verified when its file looked like this; the pager compares. */
-static char *base_stat(const char *path)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0)
-        return NULL;
-    return string_printf("%ju:%ju:%jd:%jd.%09ld:%jd.%09ld", (uintmax_t)st.st_dev,
-                         (uintmax_t)st.st_ino, (intmax_t)st.st_size, (intmax_t)st.st_mtim.tv_sec,
-                         st.st_mtim.tv_nsec, (intmax_t)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
-}
-
 static int add(char ***argv, const char *option, const char *value)
 {
     int r = value ? strv_append(argv, option) : -ENOMEM;
@@ -55,14 +43,14 @@ static int make_argv(const struct pager_spawn *o, char ***argv)
         o->program ? strdup(o->program) : string_printf("%s/hearth-pager", paths_program_dir());
     _cleanup_free_ char *store = above(o->snapshot_dir, 1);
     _cleanup_free_ char *templates = above(o->base_memory, 2);
-    _cleanup_free_ char *verified = base_stat(o->base_memory);
+    char verified[BASE_STAT_SIZE];
     _cleanup_free_ char *owner = string_printf("%u:%u", (unsigned)o->uid, (unsigned)o->gid);
     _cleanup_free_ char *timeout = string_printf(
         "%" PRIu64,
         (o->connect_timeout_usec ? o->connect_timeout_usec : CONNECT_TIMEOUT) / USEC_PER_MSEC);
     int r = program ? strv_append(argv, program) : -ENOMEM;
 
-    if (r >= 0 && (!store || !templates || !verified))
+    if (r >= 0 && (!store || !templates || base_stat_print(o->base_memory, verified) < 0))
         return -EINVAL;
     if (r >= 0)
         r = add(argv, "--socket", o->socket);
@@ -89,7 +77,8 @@ int pager_spawn(const struct pager_spawn *options, struct error *err)
 {
     _cleanup_strv_ char **argv = NULL;
     _cleanup_buf_ struct buf output = {0};
-    struct spawn_options spawned = {.stdin_fd = -1, .new_session = true};
+    struct spawn_options spawned = {
+        .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .new_session = true};
     int r = make_argv(options, &argv);
 
     if (r < 0)

@@ -21,7 +21,7 @@ INCLUDE_ROOTS = ["vmm-manager", "guest-agentless", "rootfs-tools", "snapshots"]
 RANK = {
     "base": 0,
     "model": 1,
-    "session_pb": 1, "protocol": 2, "guest": 3, "host": 3, "rootfs": 2, "snapshots": 2, "pager": 2,
+    "session_pb": 1, "protocol": 2, "guest": 3, "host": 3, "rootfs": 2, "snapshots": 1, "pager": 2,
     "backend": 2, "backend_qemu": 3, "backend_firecracker": 3, "net": 2, "policy": 2, "meter": 2,
     "core": 4, "cluster": 5,
     "api": 6, "api_front": 7, "api_native": 8, "api_e2b": 9, "api_swerex": 9, "api_docker": 9,
