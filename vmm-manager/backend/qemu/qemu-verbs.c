@@ -23,6 +23,7 @@
 #define UNDO_MSEC 5000
 #define FILE_MIN_BYTES ((rlim_t)64 << 20)
 #define FORGET_MSEC 1 /* between two looks whether libvirt has forgotten a VM */
+#define FORGET_TRIES 2000
 
 void verb_domain_cleanup(virDomainPtr *dom)
 {
@@ -108,6 +109,29 @@ static int make_room(struct driver *d, virConnectPtr conn, const struct verb_req
     }
 }
 
+/*
+ * A name that libvirt is about to give up is not found any more, but still taken. That fails before
+ * anything is started, with a code that no QEMU that does not start has.
+ */
+static int create(virConnectPtr conn, const struct verb_request *q, const char *xml,
+                  virDomainPtr *ret, struct error *err)
+{
+    unsigned flags = q->state_file ? VIR_DOMAIN_START_PAUSED : 0;
+
+    for (unsigned tries = 0;; tries++) {
+        const virError *why;
+
+        *ret = virDomainCreateXML(conn, xml, flags);
+        if (*ret)
+            return 0;
+        why = virGetLastError();
+        if (!why || why->code != VIR_ERR_OPERATION_FAILED || tries == FORGET_TRIES ||
+            verb_check(q, NULL) < 0)
+            return driver_error(err, "start", q->id);
+        (void)poll(NULL, 0, FORGET_MSEC);
+    }
+}
+
 static int create_domain(struct driver *d, const struct verb_request *q, struct backend_vm *vm,
                          bool bare_state, virDomainPtr *ret, struct error *err)
 {
@@ -150,10 +174,7 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
     if (r < 0)
         return r;
     (void)unlink(vm->log_path);
-    *ret = virDomainCreateXML(conn, buf_string(&xml), incoming ? VIR_DOMAIN_START_PAUSED : 0);
-    if (!*ret)
-        return driver_error(err, "start", q->id);
-    return 0;
+    return create(conn, q, buf_string(&xml), ret, err);
 }
 
 static int load_state(struct driver *d, const struct verb_request *q, bool bare, virDomainPtr dom,
