@@ -7,10 +7,7 @@
 #include <unistd.h>
 
 #include "backend/qemu/qemu-memory.h"
-#include "backend/qemu/qemu-snapshot.h"
 #include "base/fd.h"
-#include "base/file.h"
-#include "base/strv.h"
 #include "harness/test.h"
 
 #define PAGES 3000u
@@ -420,26 +417,4 @@ TEST(refuses_pages_that_do_not_fit)
     ASSERT_ERR(install(&m, none, EBADMSG, &err), EBADMSG);
     guest_stop(&g);
     ASSERT_ERR(install(&m, back, 0, &err), EINVAL);
-}
-
-/* ---- what a state tells ---- */
-
-TEST(tells_a_state_with_configuration_from_one_without)
-{
-    char path[256];
-    bool bare = false;
-    struct error err = {0};
-
-    (void)snprintf(path, sizeof(path), "%s/state", test_tmpdir());
-    ASSERT_OK(file_write_atomic(path, "QEVM\0\0\0\3\4....", 13, 0600, NULL));
-    ASSERT_OK(state_is_bare(path, &bare, &err));
-    ASSERT_TRUE(bare);
-    ASSERT_OK(file_write_atomic(path, "QEVM\0\0\0\3\7....", 13, 0600, NULL));
-    ASSERT_OK(state_is_bare(path, &bare, &err));
-    ASSERT_FALSE(bare);
-    ASSERT_OK(file_write_atomic(path, "QEVM\0\0\0\3", 8, 0600, NULL));
-    ASSERT_ERR(state_is_bare(path, &bare, &err), EINVAL);
-    ASSERT_OK(file_write_atomic(path, "MVEQ\0\0\0\3\4", 9, 0600, NULL));
-    ASSERT_ERR(state_is_bare(path, &bare, &err), EINVAL);
-    ASSERT_EQ(err.code, ERR_SNAPSHOT_INVALID);
 }

@@ -1,42 +1,20 @@
 #include "backend/qemu/qemu-snapshot.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "backend/qemu/qemu-memory.h"
 #include "backend/qemu/qemu-qmp.h"
 #include "backend/qemu/qemu-root.h"
+#include "backend/qemu/qemu-state.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
 
-/* docs/devel/migration.rst: magic and version, then sections, each with its kind first. */
-#define STATE_MAGIC "QEVM"
-#define STATE_HEAD 8
-#define SECTION_CONFIGURATION 7
-#define STATE_MAX (16u << 20)
 /* The console can move a few bytes into a guest that stands still, until its buffers are full. */
 #define TRIES 8
-
-int state_is_bare(const char *path, bool *ret, struct error *err)
-{
-    char head[STATE_HEAD + 1];
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
-
-    if (fd < 0)
-        return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
-    n = fd_read_full(fd, head, sizeof(head));
-    if (n < 0)
-        return error_set(err, (int)-n, "read '%s': %s", path, errno_text((int)-n));
-    if (n < (ssize_t)sizeof(head) || memcmp(head, STATE_MAGIC, strlen(STATE_MAGIC)) != 0)
-        return error_set_code(err, ERR_SNAPSHOT_INVALID, "'%s' is no state of QEMU", path);
-    *ret = head[STATE_HEAD] != SECTION_CONFIGURATION;
-    return 0;
-}
 
 static int check_step(void *userdata, struct error *err)
 {
@@ -81,7 +59,7 @@ int snapshot_install(struct driver *d, struct verb_request *q, struct error *err
     return r;
 }
 
-static int same_files(const char *a, const char *b, bool *ret, struct error *err)
+static int same_queues(const char *a, const char *b, bool *ret, struct error *err)
 {
     _cleanup_free_ char *data_a = NULL, *data_b = NULL;
     size_t size_a, size_b;
@@ -91,14 +69,14 @@ static int same_files(const char *a, const char *b, bool *ret, struct error *err
     if (r >= 0)
         r = file_read(b, STATE_MAX, &data_b, &size_b, err);
     if (r >= 0)
-        *ret = size_a == size_b && memcmp(data_a, data_b, size_a) == 0;
+        *ret = state_same_queues(data_a, size_a, data_b, size_b);
     return r;
 }
 
 /*
  * Device state and memory must be of one moment. vCPUs and disks stand still, but what arrives on
  * the console still goes through a queue in guest memory: so the state is written again afterwards,
- * which takes a millisecond, and must be the same.
+ * which takes a millisecond, and must have its queues in the same place.
  */
 static int write_both(const struct verb_request *q, virDomainPtr dom, const struct memory *m,
                       struct error *err)
@@ -121,7 +99,7 @@ static int write_both(const struct verb_request *q, virDomainPtr dom, const stru
         if (r >= 0)
             r = qmp_save_devices(dom, again, err);
         if (r >= 0)
-            r = same_files(q->state_file, again, &same, err);
+            r = same_queues(q->state_file, again, &same, err);
         if (r >= 0 && rename(again, q->state_file) < 0)
             r = error_set(err, errno, "write '%s': %s", q->state_file, errno_text(errno));
     }

@@ -10,8 +10,5 @@
  * comes from outside, see qemu-memory.h.
  */
 
-/* Whether this state lacks the configuration, as a snapshot's does and a template's does not. */
-int state_is_bare(const char *path, bool *ret, struct error *err);
-
 /* Puts the request's pages into the memory of a VM that waits for its state. */
 int snapshot_install(struct driver *d, struct verb_request *q, struct error *err);

@@ -16,6 +16,7 @@
 #include "backend/qemu/qemu-qmp.h"
 #include "backend/qemu/qemu-root.h"
 #include "backend/qemu/qemu-snapshot.h"
+#include "backend/qemu/qemu-state.h"
 #include "backend/qemu/qemu-xml.h"
 #include "base/clock.h"
 #include "base/fd.h"
