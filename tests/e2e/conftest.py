@@ -95,7 +95,8 @@ class Hearth:
         self.state.mkdir()
         self.bin = pathlib.Path(programs)
         self.socket = self.state / "hearthd.sock"
-        self.env = {**os.environ, "HEARTH_STATE": str(self.state), "HEARTH_CACHE": str(cache)}
+        self.env = {**os.environ, "HEARTH_STATE": str(self.state), "HEARTH_CACHE": str(cache),
+                    "HEARTH_LISTEN": "127.0.0.1:0"}
         for name in ("HEARTH_SOCKET", "HEARTH_NO_AUTOSTART"):
             self.env.pop(name, None)
         self.env["HEARTH_POOL"] = str(pool)  # warm sandboxes only where a test is about them

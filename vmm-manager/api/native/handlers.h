@@ -84,6 +84,9 @@ void handle_events(struct request *req);
 /* usage.c */
 void handle_usage(struct request *req);
 
+/* openapi.c */
+void handle_openapi(struct request *req);
+
 /* ports.c */
 void handle_ports(struct request *req);
 

@@ -6,6 +6,7 @@
 
 const struct route native_routes[] = {
     {"GET", "/v1/version", handle_version, 0},
+    {"GET", "/v1/openapi.yaml", handle_openapi, ROUTE_OPEN},
     {"GET", "/v1/doctor", handle_doctor, ROUTE_HOME},
     {"POST", "/v1/shutdown", handle_shutdown, ROUTE_BODY_OPTIONAL | ROUTE_HOST},
 

@@ -72,6 +72,20 @@ static void terminal_fail(struct terminal *t, const struct error *err)
 
 /* ---- what the session says ---- */
 
+static void pump(struct terminal *t)
+{
+    while (t->view && t->input.size > 0) {
+        size_t fits = MIN(t->input.size, session_view_writable(t->view));
+        if (fits == 0 || session_view_write(t->view, buf_data(&t->input), fits) < 0)
+            break;
+        buf_consume(&t->input, fits);
+    }
+    if (!t->view)
+        buf_clear(&t->input);
+    if (t->input.size == 0)
+        websocket_pause(t->ws, false);
+}
+
 static void on_started(struct session_view *v, uint64_t command, const uint64_t start[3],
                        void *userdata)
 {
@@ -81,6 +95,7 @@ static void on_started(struct session_view *v, uint64_t command, const uint64_t 
     terminal_tell(t, json_pack("{s:s, s:s, s:I, s:I}", "type", "started", "session", t->name,
                                "command", (json_int_t)command, "offset",
                                (json_int_t)MAX(start[1], t->from[1])));
+    pump(t); /* what was typed before */
 }
 
 static void on_output(struct session_view *v, int stream, uint64_t offset, const uint8_t *data,
@@ -94,20 +109,6 @@ static void on_output(struct session_view *v, int stream, uint64_t offset, const
         session_view_consumed(v, stream, size);
     else
         t->owed += size;
-}
-
-static void pump(struct terminal *t)
-{
-    while (t->view && t->input.size > 0) {
-        size_t fits = MIN(t->input.size, session_view_writable(t->view));
-        if (fits == 0 || session_view_write(t->view, buf_data(&t->input), fits) < 0)
-            break;
-        buf_consume(&t->input, fits);
-    }
-    if (!t->view)
-        buf_clear(&t->input);
-    if (t->input.size == 0)
-        websocket_pause(t->ws, false);
 }
 
 static void on_writable(struct session_view *v, void *userdata)
