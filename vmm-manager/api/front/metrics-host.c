@@ -1,6 +1,7 @@
 #include "api/front/metrics-host.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -45,6 +46,40 @@ static void add_sandbox(struct sandbox *sb, void *userdata)
     }
 }
 
+/* ---- pools ---- */
+
+static const struct {
+    const char *name, *type, *key, *help;
+} pool_values[] = {
+    {"hearth_pool_ready", "gauge", "ready", "Warm sandboxes of a template that can be had now."},
+    {"hearth_pool_target", "gauge", "target", "How many of them there are to be."},
+    {"hearth_pool_filling", "gauge", "filling", "Warm sandboxes that are being made."},
+    {"hearth_pool_claims_total", "counter", "claims", "Sandboxes handed over from the pool."},
+    {"hearth_pool_misses_total", "counter", "misses", "Creations that found none ready."},
+    {"hearth_pool_failures_total", "counter", "failures", "Refills that came to nothing."},
+};
+
+static int print_pools(struct core *core, struct buf *text)
+{
+    json_t *pools = core_pools_to_json(core), *pool;
+    size_t i;
+    int r = pools ? 0 : -ENOMEM;
+
+    for (size_t v = 0; v < ARRAY_SIZE(pool_values) && r >= 0; v++) {
+        r = metrics_head(text, pool_values[v].name, pool_values[v].type, pool_values[v].help);
+        json_array_foreach(pools, i, pool)
+        {
+            if (r >= 0)
+                r = buf_printf(
+                    text, "%s{template=\"%s\"} %lld\n", pool_values[v].name,
+                    json_string_value(json_object_get(pool, "template")),
+                    (long long)json_integer_value(json_object_get(pool, pool_values[v].key)));
+        }
+    }
+    json_decref(pools);
+    return r;
+}
+
 int metrics_print_core(struct core *core, struct buf *text)
 {
     struct totals t = {0};
@@ -66,6 +101,8 @@ int metrics_print_core(struct core *core, struct buf *text)
         r = metrics_value(text, "hearth_sandboxes_disk_bytes", "gauge",
                           "Size of the writable disks of all sandboxes.",
                           (double)t.disk_mib * 1024 * 1024);
+    if (r >= 0)
+        r = print_pools(core, text);
     return r;
 }
 
