@@ -111,6 +111,15 @@ static void plain_path(char *path)
     *to = '\0';
 }
 
+/* "/v1/images/**" is "/v1/images/{NAME}" there, where a name may have slashes. */
+static bool same_path(const char *pattern, const char *path)
+{
+    size_t length = strlen(pattern);
+    if (length > 2 && strcmp(pattern + length - 2, "**") == 0)
+        return strncmp(pattern, path, length - 2) == 0 && strcmp(path + length - 2, "NAME") == 0;
+    return strcmp(pattern, path) == 0;
+}
+
 static const char *access_word(const struct route *route)
 {
     return route->flags & ROUTE_OPEN      ? "open"
@@ -147,7 +156,7 @@ TEST(openapi_and_tables_list_the_same_routes_and_rights)
             operations++;
             for (size_t i = 0; i < count; i++)
                 if (strcasecmp(list[i].route->method, method) == 0 &&
-                    strcmp(list[i].route->pattern, path) == 0)
+                    same_path(list[i].route->pattern, path))
                     last = &list[i];
             if (!last)
                 test_fail(__FILE__, __LINE__, "%s %s is in openapi.yaml, but no route", method,
