@@ -111,7 +111,7 @@ static void plain_path(char *path)
     *to = '\0';
 }
 
-/* "/v1/images/**" is "/v1/images/{NAME}" there, where a name may have slashes. */
+/* A pattern with the rest of the path ends with {NAME} there: a name may have slashes. */
 static bool same_path(const char *pattern, const char *path)
 {
     size_t length = strlen(pattern);
