@@ -84,13 +84,14 @@ void session_command_next(struct session *s)
 }
 
 /* Keeps what the shell is about to be sent, with what already waits: another daemon may need it. */
-static void keep_line(struct session *s, bool resendable)
+static int keep_line(struct session *s, bool resendable)
 {
     s->record.line_start = s->feed->written;
     s->record.line_size = s->line.size;
     buf_clear(&s->sent);
-    if (resendable && s->line.size <= SESSION_RECORD_LINE_MAX)
-        (void)buf_append(&s->sent, buf_data(&s->line), s->line.size);
+    if (!resendable || s->line.size > SESSION_RECORD_LINE_MAX)
+        return 0;
+    return buf_append(&s->sent, buf_data(&s->line), s->line.size);
 }
 
 void session_command_send(struct session *s, const char *input)
@@ -100,7 +101,11 @@ void session_command_send(struct session *s, const char *input)
     int r;
 
     s->list_traps = s->list_traps || session_script_may_trap(c->text);
-    r = session_script_run(&s->line, c->number, input, s->list_traps, c->text, strlen(c->text));
+    r = session_script_run(&s->line, s->takes, c->number, input, s->list_traps, c->text,
+                           strlen(c->text));
+    /* The input's other end is ours and goes with us: such a command is not sent again. */
+    if (r >= 0)
+        r = keep_line(s, /* resendable= */ !input);
     if (r < 0) {
         buf_clear(&s->line);
         (void)error_fill(&err, r, "sending the command to the shell");
@@ -108,8 +113,6 @@ void session_command_send(struct session *s, const char *input)
         return;
     }
     free(TAKE_PTR(c->text));
-    /* The input's other end is ours and goes with us: such a command is not sent again. */
-    keep_line(s, /* resendable= */ !input);
     c->started_usec = clock_now_usec();
     c->started_wall_usec = clock_wall_usec();
     session_command_arm(s);

@@ -81,6 +81,30 @@ static bool take_end(const char *s, struct session_message *ret)
     return true;
 }
 
+/* "STATUS BLOCKCWD", the block with its number at the end of a text as it is, else at its
+ * beginning. */
+static bool take_block_end(const char *s, struct session_message *ret)
+{
+    const char *digits;
+    uint64_t status;
+
+    s = take_number(s, &status);
+    if (!s || status > 255 || strlen(s) < SESSION_BLOCK)
+        return false;
+    digits = s[0] == ' ' ? s + SESSION_BLOCK - SESSION_BLOCK_DIGITS : s;
+    ret->number = 0;
+    for (unsigned i = 0; i < SESSION_BLOCK_DIGITS; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return false;
+        ret->number = ret->number * 10 + (uint64_t)(digits[i] - '0');
+    }
+    ret->status = (int)status;
+    ret->blocks = true;
+    ret->text = s + SESSION_BLOCK;
+    ret->size = strlen(ret->text);
+    return true;
+}
+
 static bool parse(struct session_control *c, struct session_message *ret)
 {
     const char *s = buf_string(&c->message);
@@ -94,6 +118,10 @@ static bool parse(struct session_control *c, struct session_message *ret)
         ret->text = s;
         ret->size = size;
         return true;
+    }
+    if (!c->cut && size > 0 && s[0] == 'B') {
+        ret->kind = SESSION_MESSAGE_END;
+        return take_block_end(s + 1, ret);
     }
     if (c->cut || size < 2 || s[1] != ' ')
         return false;

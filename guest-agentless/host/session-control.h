@@ -21,16 +21,20 @@ enum session_message_kind {
 
 struct session_message {
     enum session_message_kind kind;
-    uint64_t number;    /* END, EXIT, ANSWER */
+    uint64_t number;    /* END (of blocks: its last digits), EXIT, ANSWER */
     int status;         /* END, EXIT */
     const char *text;   /* weak, NUL-terminated: cwd, state or traps */
     size_t size;        /* of text */
+    bool blocks;        /* END: the shell takes blocks */
     bool cut;           /* text was too long and is not there */
     uint64_t offset[3]; /* output offsets reached when the message ended, 1: stdout, 2: stderr */
 };
 
 #define SESSION_STATE_MAX (256u * 1024u)
 #define SESSION_RECORD_HEADER 24u
+#define SESSION_BLOCK 48 /* bytes in which bash takes texts, and says which one it has done */
+#define SESSION_BLOCK_DIGITS 8
+#define SESSION_BLOCK_NUMBERS 100000000u /* a block holds a number's last digits */
 #define SESSION_RECORD_MAX (1024u * 1024u)
 
 struct session_control {

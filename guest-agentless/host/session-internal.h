@@ -139,8 +139,9 @@ struct session {
     uint64_t mark[3]; /* output offsets where the next command begins */
     bool list_traps;  /* the shell's traps may have changed */
     bool lost_before; /* the shell died between commands */
-    struct buf line;  /* for the shell, not yet written */
-    struct buf sent;  /* copy of the running command's line, for the record; may be empty */
+    enum session_takes takes;
+    struct buf line; /* for the shell, not yet written */
+    struct buf sent; /* copy of the running command's line, for the record; may be empty */
 
     struct session_command *current; /* ref */
     struct session_command_list queue, history;

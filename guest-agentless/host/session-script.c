@@ -1,9 +1,6 @@
 #include "host/session-script.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -14,10 +11,18 @@
  *   t 'text' .                          the user's own EXIT trap
  *   p NUMBER .                          answer with this number
  *
- * Lines that do not end in " ." are the rest of a sender that died, and are ignored. Messages back
- * end with a NUL, which no path can hold:
+ * Lines that do not end in " ." are the rest of a sender that died, and are ignored. bash, whose
+ * `read` asks the kernel for each byte of a line, is fed blocks of SESSION_BLOCK bytes:
+ *
+ *    TEXT #NUMBER          run this block: the text is so plain that it cannot be misread
+ *   NUMBER:LENGTH+10 TEXT  run so much of the rest (no blank between the two)
+ *   NUMBER;LENGTH          a text of this length follows
+ *   NUMBER,                a line follows; so it is after every block of another form
+ *
+ * Messages back end with a NUL, which no path can hold:
  *
  *   E NUMBER STATUS CWD     the command ended, or (number 0) the shell is ready
+ *   BSTATUS BLOCKCWD        the same, from a shell that takes blocks: the last one it took
  *   X NUMBER STATUS CWD     the shell ends; the next message is its state as shell text
  *   T TRAPS                 list of traps, before E, when LIST was 1
  *   P NUMBER                answer
@@ -45,6 +50,10 @@
  *   called `exit`, otherwise back in their old places. sh can name single digits only, and closes
  *   them for each command.
  * - TMOUT would end bash's `read`.
+ * - bash's loop has a short way for a shell whose options are those of the start, after a command
+ *   that succeeded, and __hearth_next for all else (__hearth_f is 1): under emulation every step
+ *   counts, and a function is copied to be run. What might change how the short way works
+ * (`builtin`, posix mode) goes by lines, after which __hearth_next looks.
  */
 /* clang-format off */
 #define TRUE_COMMAND "case . in .) ;; esac"
@@ -68,12 +77,12 @@
     "__hearth_ret() { " S "return \"$__hearth_status\"; }; "
 
 /* FIND prepares, so that W is the pipe to us. */
-#define EXIT_FUNCTION(FIND, W, B, S, DUMP)                                                         \
+#define EXIT_FUNCTION(FIND, W, NUMBER, B, S, DUMP)                                                         \
     "__hearth_exit() { " FIND                                                                      \
         "case $- in *x*) " S "set +x;; esac; "                                                     \
         "case $- in *a*) " S "set +a;; esac; "                                                     \
-        S "unset __hearth_text __hearth_line __hearth_part; "                                      \
-        B "printf 'X %s %s %s\\0' \"${__hearth_seq:-0}\" \"$1\" \"${PWD-}\" >&" W "; "             \
+        B "printf 'X %s %s %s\\0' \"" NUMBER "\" \"$1\" \"${PWD-}\" >&" W "; "                     \
+        S "unset __hearth_text __hearth_line __hearth_part __hearth_b; "                           \
         "{ " DUMP "; } >&" W "; "                                                                  \
         B "printf '\\0' >&" W "; "                                                                 \
         S "return \"$1\"; "                                                                        \
@@ -84,24 +93,20 @@
  * a trap: it returns above 128, and what it had is kept.
  */
 #define READ_LINE(READ) "__hearth_line=; " READ " || __hearth_cut \"$?\"; "
-#define CUT_FUNCTION(READ, B, S)                                                                   \
-    "__hearth_cut() { "                                                                            \
-        "__hearth_part=$__hearth_line; "                                                           \
+#define CUT_FUNCTION(NAME, VAR, READ, B, S)                                                        \
+    NAME "() { "                                                                                   \
+        "__hearth_part=$" VAR "; "                                                                 \
         "while case $1 in "                                                                        \
             "0) " B "false;; 129|1[3-9]?|2[0-9]?) ;; *) " S "trap - EXIT; " S "exit 0;; "          \
         "esac; do "                                                                                \
-            "__hearth_line=; " READ "; " S "set -- \"$?\"; "                                       \
-            "__hearth_part=$__hearth_part$__hearth_line; "                                         \
+            VAR "=; " READ "; " S "set -- \"$?\"; "                                                \
+            "__hearth_part=$__hearth_part$" VAR "; "                                               \
         "done; "                                                                                   \
-        "__hearth_line=$__hearth_part; "                                                           \
+        VAR "=$__hearth_part; "                                                                    \
     "}; "
 
 /* What is seldom needed stands in functions of its own: bash copies a function to run it. */
 #define SELDOM_FUNCTIONS(W, B, S, LIST)                                                            \
-    "__hearth_off() { "                                                                            \
-        "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                       \
-        "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; "                      \
-    "}; "                                                                                          \
     "__hearth_traps() { { " B "printf 'T '; " S "trap" LIST "; " B "printf '\\0'; } >&" W "; }; "   \
     "__hearth_on() { "                                                                             \
         "case $__hearth_x in 1) "                                                                  \
@@ -114,9 +119,13 @@
         "case $__hearth_a in a) " S "set -a;; esac; "                                              \
     "}; "
 
-#define NEXT_FUNCTION(W, B, S, OWN, LIST, READ)                                                    \
-    CUT_FUNCTION(READ, B, S)                                                                       \
+#define SH_NEXT_FUNCTION(W, B, S, OWN, LIST, READ)                                                 \
+    CUT_FUNCTION("__hearth_cut", "__hearth_line", READ, B, S)                                                       \
     SELDOM_FUNCTIONS(W, B, S, LIST)                                                                \
+    "__hearth_off() { "                                                                            \
+        "case $- in *x*) " S "set +x; __hearth_x=1;; esac; "                                       \
+        "case $- in *a*) " S "set +a; __hearth_a=a;; *) __hearth_a=;; esac; "                      \
+    "}; "                                                                                          \
     "__hearth_next() { "                                                                           \
         "case $- in *[ax]*) __hearth_off;; *) __hearth_a=;; esac; "                                \
         S "unset -f " OWN "; "                                                                     \
@@ -133,7 +142,7 @@
         "case $__hearth_x,$__hearth_a,$__hearth_keep$- in 1*|*,a*|*,2*|*e*) __hearth_on;; esac; "   \
     "}; "
 
-#define LOOP(B, S, OPTIONS, COMMAND, CLOSE, TRAP_CLOSE)                                            \
+#define SH_LOOP(B, S, OPTIONS, COMMAND, CLOSE, TRAP_CLOSE)                                            \
     S "trap '" EXIT_TRAP(B, TRAP_CLOSE) "' EXIT; " OPTIONS                                              \
     "while " TRUE_COMMAND "; do "                                                                  \
         "while { __hearth_next \"$?\" \"$__hearth_nl\"; } 2>/dev/null; do "                        \
@@ -154,28 +163,121 @@
     "esac"
 #define SH_DUMP "command printf 'umask '; command umask; set; export -p"
 
-#define BASH_TRAP_CLOSE " 3<&- 4>&-"
+#define TEXT_OF(x) #x
+#define NUMBER_TEXT(x) TEXT_OF(x)
+#define BLOCK NUMBER_TEXT(SESSION_BLOCK)
+#define BLOCK_FILL "----------------------------------------"
+
+/* `read -N` takes a block at once, a line byte by byte. TMOUT would end it, a prefix is dearer. */
+#define BASH_READ(N, VAR) "builtin read -r -N " N " ${TMOUT:+-t999999999} -u 30 " VAR
+#define BASH_READ_LINE "TMOUT= IFS= builtin read -r -u 30 __hearth_line"
+#define BASH_READ_BLOCK BASH_READ(BLOCK, "__hearth_b") " || __hearth_rest \"$?\"; "
+#define BASH_TELL(STATUS) "builtin printf 'B" STATUS " %s\\0' "
+
+/* All but one block: the rest of a text, or lines up to one that is whole. */
+#define BASH_MORE_FUNCTION                                                                         \
+    CUT_FUNCTION("__hearth_cut", "__hearth_line", BASH_READ_LINE, "builtin ", "builtin ")          \
+    CUT_FUNCTION("__hearth_rest", "__hearth_b",                                                    \
+                 BASH_READ("$((" BLOCK "-${#__hearth_part}))", "__hearth_b"),                      \
+                 "builtin ", "builtin ")                                                           \
+    CUT_FUNCTION("__hearth_body", "__hearth_text",                                                 \
+                 BASH_READ("$((${__hearth_b:9}-${#__hearth_part}))", "__hearth_text"),             \
+                 "builtin ", "builtin ")                                                           \
+    "__hearth_lines() { "                                                                          \
+        "while " TRUE_COMMAND "; do "                                                              \
+            READ_LINE(BASH_READ_LINE)                                                              \
+            "case $__hearth_line in [rtp]\\ *\\ .) "                                               \
+                "builtin eval \"__hearth_$__hearth_line\"; builtin return;; "                      \
+            "esac; "                                                                               \
+        "done; "                                                                                   \
+    "}; "                                                                                          \
+    "__hearth_more() { "                                                                           \
+        "__hearth_seq=; "                                                                          \
+        "while case $__hearth_seq in '') ;; *) builtin false;; esac; do "                          \
+            "case $__hearth_b in "                                                                 \
+                "\\ *) __hearth_seq=m __hearth_text=${__hearth_b%%\\ #*};; "                        \
+                "????????:*) __hearth_seq=m "                                                      \
+                    "__hearth_text=${__hearth_b:11:${__hearth_b:9:2}-10};; "                       \
+                "????????\\;*) __hearth_seq=m __hearth_text=; __hearth_body 129;; "                \
+                "*) __hearth_lines \"$@\"; "                                                       \
+                    "case $__hearth_seq in '') " BASH_READ_BLOCK ";; esac;; "                      \
+            "esac; "                                                                               \
+        "done; "                                                                                   \
+        "case $__hearth_seq$__hearth_f$__hearth_status$__hearth_x$__hearth_a$- in "                \
+            "m0hBc) __hearth_f=m;; "                                                               \
+            "*) __hearth_f=1; "                                                                    \
+                "case $__hearth_keep$__hearth_x$__hearth_a$- in "                                  \
+                    "2*|?1*|?a*|*e*) __hearth_on;; "                                               \
+                "esac;; "                                                                          \
+        "esac; "                                                                                   \
+    "}; "
+
+/* In a function, which a DEBUG trap does not look into. */
+#define BASH_NEXT_FUNCTION                                                                         \
+    BASH_MORE_FUNCTION                                                                             \
+    SELDOM_FUNCTIONS("31", "builtin ", "builtin ", " -p EXIT")                                     \
+    "__hearth_next() { "                                                                           \
+        "case $- in *x*) builtin set +x; __hearth_x=1;; esac; "                                    \
+        "case $- in *a*) builtin set +a; __hearth_a=a;; *) __hearth_a=;; esac; "                   \
+        "builtin unset -f builtin; "                                                               \
+        "__hearth_status=${__hearth_s:-$1}; "                                                      \
+        "case $__hearth_list in 1) __hearth_traps;; esac; "                                        \
+        "__hearth_s= __hearth_in= __hearth_list= __hearth_keep=1; "                                \
+        "case $SHELLOPTS in *posix*) __hearth_f=1;; *) __hearth_f=;; esac; "                       \
+        BASH_TELL("%s") "\"$__hearth_status\" \"$__hearth_b${PWD-}\" >&31; "                       \
+        BASH_READ_BLOCK                                                                            \
+        "case $__hearth_f$__hearth_status$__hearth_x$__hearth_a$-$__hearth_b in 0hBc\\ *) ;; "     \
+            "*) __hearth_more \"$@\";; "                                                           \
+        "esac; "                                                                                   \
+    "}; "
+
+/*
+ * The short way is for a shell with its options as they were, after a command that succeeded: under
+ * emulation, each step more is time that can be measured. bash copies a function to run it.
+ */
+#define BASH_LOOP(OPTIONS)                                                                         \
+    "builtin trap '" EXIT_TRAP("builtin ", BASH_TRAP_CLOSE) "' EXIT; "                             \
+    "shopt -s expand_aliases; " OPTIONS                                                            \
+    "while " TRUE_COMMAND "; do "                                                                  \
+        "while { case $?$__hearth_f$- in "                                                         \
+            "0hBc) " BASH_TELL("0") "\"$__hearth_b$PWD\" >&31; "                                   \
+                BASH_READ_BLOCK                                                                    \
+                "case $__hearth_b in \\ *) ;; *) __hearth_more . \"$__hearth_nl\";; esac;; " \
+            "*) __hearth_next \"$?\" \"$__hearth_nl\";; "                                          \
+        "esac; } 2>&32; do "                                                                       \
+            "case $__hearth_f in "                                                                 \
+                "'') builtin eval \"$__hearth_b\";; "                                              \
+                "m) __hearth_f=; builtin eval \" $__hearth_text\";; "                              \
+                "*) __hearth_ret && " TRUE_COMMAND "; "                                            \
+                    "case $__hearth_in in "                                                        \
+                        "'') builtin command eval \" $__hearth_text\";; "                          \
+                        "*) builtin command eval \" $__hearth_text\" <\"$__hearth_in\";; "         \
+                    "esac;; "                                                                      \
+            "esac; "                                                                               \
+        "done; "                                                                                   \
+    "done"
+
+#define BASH_TRAP_CLOSE " 3<&- 4>&- 29<&-"
 #define BASH_BOOT(OPTIONS)                                                                         \
-    "exec 10</dev/null 11<&10 12<&10 13<&10 14<&10 15<&10 16<&10 17<&10 18<&10 19<&10 20<&10 "     \
-    "21<&10 22<&10 23<&10 24<&10 25<&10 26<&10 27<&10 28<&10 29<&10 30<&- 31<&-; "                 \
+    "exec 10<>/dev/null 11<&10 12<&10 13<&10 14<&10 15<&10 16<&10 17<&10 18<&10 19<&10 20<&10 "    \
+    "21<&10 22<&10 23<&10 24<&10 25<&10 26<&10 27<&10 28<&10 29<&10 30<&- 31<&- 32<&-; "           \
     "{ exec 10<&- 11<&- 12<&- 13<&- 14<&- 15<&- 16<&- 17<&- 18<&- 19<&- 20<&- 21<&- 22<&- 23<&- "  \
-    "24<&- 25<&- 26<&- 27<&- 28<&- 29<&-; "                                                        \
+    "24<&- 25<&- 26<&- 27<&- 28<&-; "                                                              \
     LINE_FUNCTIONS("31", "builtin ", "builtin ", BASH_TRAP_CLOSE)                                  \
     EXIT_FUNCTION("case $BASHPID in $$) ;; *) builtin return \"$1\";; esac; "                      \
                   "__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
-                  "builtin ", "builtin ", BASH_DUMP)                                               \
-    NEXT_FUNCTION("31", "builtin ", "builtin ", "builtin", " -p EXIT",                             \
-                  "TMOUT= IFS= builtin read -r -u 30 __hearth_line")                               \
-    LOOP("builtin ", "builtin ", "shopt -s expand_aliases; " OPTIONS, "builtin command", "",       \
-         BASH_TRAP_CLOSE)                                                                          \
-    "; } 3<&- 4>&-"
+                  "0",                   "builtin ", "builtin ", BASH_DUMP)                                               \
+    BASH_NEXT_FUNCTION                                                                             \
+    "__hearth_f=1 __hearth_b=00000000" BLOCK_FILL "; "                                             \
+    BASH_LOOP(OPTIONS)                                                                             \
+    "; } 3<&- 4>&- 29<&-"
 #define SH_CLOSE " 8<&- 9>&-"
 #define SH_BOOT(OPTIONS)                                                                           \
     "exec 8<&3 9>&4 3<&- 4>&-; "                                                                   \
     LINE_FUNCTIONS("9", "command ", "", SH_CLOSE)                                                  \
-    EXIT_FUNCTION("", "9", "command ", "", SH_DUMP)                                                \
-    NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_line <&8")    \
-    LOOP("command ", "", OPTIONS, "command", SH_CLOSE, SH_CLOSE)
+    EXIT_FUNCTION("", "9", "${__hearth_seq:-0}", "command ", "", SH_DUMP)                                                \
+    SH_NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_line <&8")    \
+    SH_LOOP("command ", "", OPTIONS, "command", SH_CLOSE, SH_CLOSE)
 /* clang-format on */
 
 /*
@@ -240,127 +342,7 @@ int session_script_interrupt(enum session_kind kind)
     return kind == SESSION_TTY ? SIGHUP : SIGINT;
 }
 
-/* ---- lines ---- */
-
-/* One shell word. Without `one_line`, newlines stay as they are. */
-static int append_quoted(struct buf *line, const char *text, size_t size, bool one_line)
-{
-    const char *special = one_line ? "'\n" : "'";
-    int r = buf_append(line, "'", 1);
-
-    while (r >= 0 && size > 0) {
-        size_t n = strcspn(text, special);
-
-        n = MIN(n, size);
-        r = buf_append(line, text, n);
-        if (r < 0 || n == size)
-            break;
-        /* $2 of __hearth_next is a newline. */
-        r = buf_append_string(line, text[n] == '\n' ? "'\"$2\"'" : "'\\''");
-        text += n + 1;
-        size -= n + 1;
-    }
-    return r < 0 ? r : buf_append(line, "'", 1);
-}
-
-/* An option word after "set -": tells whether errexit and xtrace are in it. */
-static void scan_set(const char *word, bool *errexit, bool *xtrace)
-{
-    size_t n = strspn(word, "abefhkmnptuvxBCEHPTo");
-
-    if (memchr(word, 'e', n) || strstr(word, "o errexit"))
-        *errexit = true;
-    if (memchr(word, 'x', n))
-        *xtrace = true;
-}
-
-/* 0: nothing may be appended to the text; 1: when errexit is on; 2: always, it turns errexit on. */
-static int keep_flag(const char *text, size_t size)
-{
-    bool errexit = false, xtrace = false;
-
-    if (size == 0 || text[size - 1] == '\\' || strstr(text, "<<") || strstr(text, "xtrace"))
-        return 0;
-    for (const char *p = strstr(text, "set -"); p; p = strstr(p + 5, "set -"))
-        scan_set(p + 5, &errexit, &xtrace);
-    if (xtrace)
-        return 0;
-    return errexit ? 2 : 1;
-}
-
-int session_script_run(struct buf *line, uint64_t number, const char *input, bool list_traps,
-                       const char *text, size_t size)
-{
-    int r = buf_printf(line, "r %" PRIu64 " %s %d %d ", number, input ? input : "-",
-                       list_traps ? 1 : 0, keep_flag(text, size));
-
-    if (r >= 0)
-        r = append_quoted(line, text, size, /* one_line= */ true);
-    return r < 0 ? r : buf_append_string(line, " .\n");
-}
-
-int session_script_trap(struct buf *line, const char *word, size_t size)
-{
-    int r = buf_append_string(line, "t ");
-
-    if (r >= 0 && size == 0)
-        r = buf_append_string(line, "''");
-    for (size_t i = 0; r >= 0 && i < size; i++) {
-        /* The shell has quoted it: a newline stands between single quotes. */
-        if (word[i] == '\n')
-            r = buf_append_string(line, "'\"$2\"'");
-        else
-            r = buf_append(line, &word[i], 1);
-    }
-    return r < 0 ? r : buf_append_string(line, " .\n");
-}
-
-int session_script_probe(struct buf *line, uint64_t number)
-{
-    return buf_printf(line, "\np %" PRIu64 " .\n", number);
-}
-
-int session_script_restore(struct buf *line, bool bash, const char *cwd, const char *dump,
-                           size_t size)
-{
-    const char *prefix = bash ? "builtin " : "command ";
-    _cleanup_buf_ struct buf state, text;
-    int r;
-
-    buf_init(&state, 4 * size + 65536);
-    buf_init(&text, 16 * size + 262144);
-    r = buf_append(&state, dump, size);
-    /* A directory that is gone leaves the shell where it began, and PWD must say so. */
-    if (r >= 0)
-        r = buf_printf(&state, "\n__hearth_s=${OLDPWD-}; %scd -- ", prefix);
-    if (r >= 0)
-        r = append_quoted(&state, cwd, strlen(cwd), /* one_line= */ false);
-    if (r >= 0)
-        r = buf_printf(&state, " || %scd -P .; OLDPWD=$__hearth_s", prefix);
-    if (r >= 0)
-        r = buf_append_string(&text, bash ? "builtin command eval " : "command eval ");
-    if (r >= 0)
-        r = append_quoted(&text, buf_string(&state), state.size, /* one_line= */ false);
-    /* Variables of ours came along; unless it was interrupted, the old shell has run its trap. */
-    if (r >= 0)
-        r = buf_append_string(&text, " >/dev/null 2>&1\n"
-                                     "case $__hearth_int in 1) ;; *) __hearth_trap=;; esac; "
-                                     "__hearth_seq=0 __hearth_s=0 __hearth_x= __hearth_a= "
-                                     "__hearth_list= __hearth_int=");
-    return r < 0 ? r : session_script_run(line, 0, NULL, false, buf_string(&text), text.size);
-}
-
 /* ---- traps ---- */
-
-bool session_script_may_trap(const char *text)
-{
-    if (strstr(text, "trap") || strstr(text, "source") || strstr(text, "eval"))
-        return true;
-    for (const char *p = strstr(text, ". "); p; p = strstr(p + 1, ". "))
-        if (p == text || strchr(" \t\n;&|({", p[-1]))
-            return true;
-    return false;
-}
 
 /* Bytes of one shell-quoted word: '…', "…" and \c pieces up to a blank outside of them. */
 static size_t word_size(const char *s, size_t size)

@@ -64,6 +64,7 @@ int session_shell_start(struct session *s, struct error *err)
     session_control_reset(&s->control, 0);
     memset(s->mark, 0, sizeof(s->mark));
     s->list_traps = false;
+    s->takes = SESSION_TAKES_UNKNOWN;
     s->record.process_id = 0;
     r = start_one(s, s->cwd, err);
     if (r < 0)
@@ -81,6 +82,7 @@ int session_shell_adopt(struct session *s, struct error *err)
     session_control_reset(&s->control, s->record.control_offset);
     /* Which traps were set is not known any more. */
     s->list_traps = true;
+    s->takes = SESSION_TAKES_UNKNOWN;
     s->phase = SESSION_PHASE_ADOPT;
     return session_feed_attach(s->feed, err);
 }
@@ -231,8 +233,8 @@ static void shell_ready(struct session *s)
         return;
     }
     s->phase = SESSION_PHASE_RESTORE;
-    if (session_script_restore(&s->line, bash, s->carry.cwd, s->carry.state ? s->carry.state : "",
-                               s->carry.size) < 0) {
+    if (session_script_restore(&s->line, s->takes, bash, s->carry.cwd,
+                               s->carry.state ? s->carry.state : "", s->carry.size) < 0) {
         buf_clear(&s->line);
         s->lost_before = true;
         shell_up(s);
@@ -241,7 +243,11 @@ static void shell_ready(struct session *s)
 
 static void command_ended(struct session *s, const struct session_message *m)
 {
-    if (!s->current || s->current->number != m->number || s->current->text)
+    uint64_t wanted = s->current ? s->current->number : 0;
+
+    if (m->blocks)
+        wanted %= SESSION_BLOCK_NUMBERS;
+    if (!s->current || wanted != m->number || s->current->text)
         return;
     session_command_finish(s, m->status, m->offset, m->text);
     session_save(s);
@@ -273,7 +279,7 @@ static void take_traps(struct session *s, const struct session_message *m)
     size_t size;
 
     if (session_script_foreign_trap(m->text, m->size, &word, &size) > 0 &&
-        session_script_trap(&s->line, word, size) < 0)
+        session_script_trap(&s->line, s->takes, word, size) < 0)
         log_debug("session '%s': EXIT trap is too long to be kept", s->name);
 }
 
@@ -293,6 +299,7 @@ void session_shell_message(struct session *s, const struct session_message *m)
 {
     switch (m->kind) {
     case SESSION_MESSAGE_END:
+        s->takes = m->blocks ? SESSION_TAKES_BLOCKS : SESSION_TAKES_LINES;
         if (m->size > 0)
             (void)string_set(&s->last_cwd, m->text);
         if (s->phase == SESSION_PHASE_BOOT) {

@@ -147,7 +147,9 @@ TEST(a_shell_that_is_gone_is_replaced_and_told)
 /* The old daemon died before the shell had the line, or in the middle of it. */
 TEST(a_command_that_never_reached_the_shell_is_told)
 {
-    static const char *const sent[] = {"", "r 2 - 0 0 'echo half", "r 2 - 0 0 'echo a .'"};
+    static const char *const sent[] = {"", "r 2 - 0 0 'echo half", "r 2 - 0 0 'echo a .'",
+                                       "00000002,                  ",
+                                       "00000002,                                      \nr 2 - 0 "};
 
     FOR_EACH_SHELL(shell)
     {
@@ -177,10 +179,12 @@ TEST(the_rest_of_a_line_that_was_cut_off_is_sent)
 {
     FOR_EACH_SHELL(shell)
     {
+        bool bash = shell->list[0].bash;
         struct buf line;
 
         buf_init(&line, 4096);
-        ASSERT_OK(session_script_run(&line, 2, NULL, false, "x=$((x+1)); echo $x", 19));
+        ASSERT_OK(session_script_run(&line, bash ? SESSION_TAKES_BLOCKS : SESSION_TAKES_LINES, 2,
+                                     NULL, false, "x=$((x+1)); echo $x", 19));
         for (size_t cut = 0; cut <= line.size; cut += cut + 6 > line.size ? 1 : 6) {
             struct fixture f;
             struct seen_view seen;

@@ -173,20 +173,120 @@ TEST(lines_are_one_line)
     _cleanup_buf_ struct buf b = {0};
 
     buf_init(&b, 4096);
-    ASSERT_OK(session_script_run(&b, 5, NULL, false, "a'b\nc", 5));
+    ASSERT_OK(session_script_run(&b, SESSION_TAKES_LINES, 5, NULL, false, "a'b\nc", 5));
     ASSERT_STREQ(buf_string(&b), "r 5 - 0 1 'a'\\''b'\"$2\"'c' .\n");
     buf_clear(&b);
-    ASSERT_OK(session_script_run(&b, 6, "/run/x", true, "cat <<E\nE", 9));
+    ASSERT_OK(session_script_run(&b, SESSION_TAKES_LINES, 6, "/run/x", true, "cat <<E\nE", 9));
     ASSERT_STREQ(buf_string(&b), "r 6 /run/x 1 0 'cat <<E'\"$2\"'E' .\n");
     buf_clear(&b);
-    ASSERT_OK(session_script_run(&b, 7, NULL, false, "set -euo pipefail; x", 20));
+    ASSERT_OK(
+        session_script_run(&b, SESSION_TAKES_LINES, 7, NULL, false, "set -euo pipefail; x", 20));
     ASSERT_STREQ(buf_string(&b), "r 7 - 0 2 'set -euo pipefail; x' .\n");
     buf_clear(&b);
-    ASSERT_OK(session_script_run(&b, 8, NULL, false, "set -ex; x", 10));
+    ASSERT_OK(session_script_run(&b, SESSION_TAKES_LINES, 8, NULL, false, "set -ex; x", 10));
     ASSERT_STREQ(buf_string(&b), "r 8 - 0 0 'set -ex; x' .\n");
     buf_clear(&b);
-    ASSERT_OK(session_script_run(&b, 9, NULL, false, "echo \\", 6));
+    ASSERT_OK(session_script_run(&b, SESSION_TAKES_LINES, 9, NULL, false, "echo \\", 6));
     ASSERT_STREQ(buf_string(&b), "r 9 - 0 0 'echo \\' .\n");
+}
+
+static void run_line(struct buf *b, enum session_takes takes, uint64_t number, const char *text)
+{
+    buf_clear(b);
+    ASSERT_OK(session_script_run(b, takes, number, NULL, false, text, strlen(text)));
+}
+
+TEST(bash_takes_blocks)
+{
+    /* Every one may be taken for more than words and operators: not run as it comes. */
+    static const char *const hard[] = {"echo 'a'", "if",     "a &", "a ;; b", "a &&", "& a",
+                                       "a |",      "a > b",  "(a)", "{ a",    "a\nb", "a # b",
+                                       "time a",   "a |& b", "! a", "a `b",   "[[ a", "a;",
+                                       "a\tb",     ";",      " "};
+    static const char *const lines[] = {"a <<E\nE",   "a \\",      "set -e",      "set -x",
+                                        "a \xc3\xa4", "builtin x", "set -o posix"};
+    _cleanup_buf_ struct buf b = {0};
+    char text[5000];
+
+    buf_init(&b, 65536);
+    run_line(&b, SESSION_TAKES_BLOCKS, 12, "cd /tmp; ls -l | wc && echo $?");
+    ASSERT_STREQ(buf_string(&b), " cd /tmp; ls -l | wc && echo $? #000000000000012");
+    ASSERT_EQ(b.size, SESSION_BLOCK);
+    for (size_t i = 0; i < ARRAY_SIZE(hard); i++) {
+        run_line(&b, SESSION_TAKES_BLOCKS, 3, hard[i]);
+        ASSERT_EQ(b.size, SESSION_BLOCK);
+        ASSERT_MEMEQ(buf_data(&b), "00000003:", 9);
+        ASSERT_MEMEQ(buf_data(&b) + 11, hard[i], strlen(hard[i]));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+        run_line(&b, SESSION_TAKES_BLOCKS, 100000004, lines[i]);
+        ASSERT_MEMEQ(buf_data(&b), "00000004,", 9);
+        ASSERT_EQ(buf_data(&b)[SESSION_BLOCK - 1], '\n');
+        ASSERT_MEMEQ(buf_data(&b) + SESSION_BLOCK, "r 100000004 - 0 ", 16);
+    }
+    memset(text, 'x', sizeof(text));
+    text[1000] = '\0';
+    run_line(&b, SESSION_TAKES_BLOCKS, 5, text);
+    ASSERT_EQ(b.size, SESSION_BLOCK + 1000);
+    ASSERT_MEMEQ(buf_data(&b), "00000005;1000 ", 14);
+    text[1000] = 'x';
+    text[4999] = '\0';
+    run_line(&b, SESSION_TAKES_BLOCKS, 5, text);
+    ASSERT_EQ(b.size, SESSION_BLOCK + strlen("r 5 - 0 1 '' .\n") + 4999);
+}
+
+/* What does not know of blocks sees lines that mean nothing. */
+TEST(a_shell_of_an_earlier_daemon_gets_what_all_understand)
+{
+    _cleanup_buf_ struct buf b = {0};
+
+    buf_init(&b, 4096);
+    run_line(&b, SESSION_TAKES_UNKNOWN, 7, ":");
+    ASSERT_EQ((const char *)memchr(buf_data(&b), '\n', b.size) - buf_string(&b), SESSION_BLOCK - 1);
+    ASSERT_STREQ(buf_string(&b) + SESSION_BLOCK, "r 7 - 0 1 ':' .\n");
+}
+
+TEST(ends_of_blocks)
+{
+    static const struct {
+        const char *text, *cwd;
+        uint64_t number;
+        int status;
+    } good[] = {
+        {"B0  cd /tmp; ls -l | wc && echo $? #000000000000012/a b", "/a b", 12, 0},
+        {"B255 00000034:12ab                                   /", "/", 34, 255},
+        {"B1 00000000----------------------------------------", "", 0, 1},
+    };
+    static const char *const wrong[] = {"B",
+                                        "B0",
+                                        "B0 ",
+                                        "B0 00000001",
+                                        "B256 00000001:12ab                                   /",
+                                        "Bx 00000001:12ab                                   /",
+                                        "B0 0000000x:12ab                                   /",
+                                        "B0  cd /tmp; ls -l | wc && echo $? #00000000000001x/"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(good) + ARRAY_SIZE(wrong); i++) {
+        const char *text = i < ARRAY_SIZE(good) ? good[i].text : wrong[i - ARRAY_SIZE(good)];
+        _cleanup_buf_ struct buf b = {0};
+        struct messages m = {0};
+        struct session_control c;
+
+        buf_init(&b, 4096);
+        put_record(&b, 7, 8, text, strlen(text) + 1);
+        session_control_init(&c);
+        take(&c, buf_data(&b), b.size, &m);
+        ASSERT_EQ(m.count, i < ARRAY_SIZE(good) ? 1 : 0);
+        if (m.count > 0) {
+            ASSERT_EQ(m.list[0].kind, SESSION_MESSAGE_END);
+            ASSERT_TRUE(m.list[0].blocks);
+            ASSERT_EQ(m.list[0].number, good[i].number);
+            ASSERT_EQ(m.list[0].status, good[i].status);
+            ASSERT_EQ(m.list[0].offset[1], 7);
+            ASSERT_STREQ(m.text[0], good[i].cwd);
+        }
+        session_control_done(&c);
+    }
 }
 
 TEST(foreign_traps_are_told_from_ours)

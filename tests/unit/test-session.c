@@ -179,6 +179,83 @@ TEST(a_large_text_arrives)
     }
 }
 
+/* Around the lengths at which it goes to the shell in another way. */
+TEST(texts_of_every_length_arrive)
+{
+    static const size_t ranges[][2] = {{1, 60}, {3985, 4002}};
+
+    FOR_EACH_SHELL(shell)
+    {
+        struct fixture f;
+
+        fixture_start(&f, shell, NULL);
+        for (size_t k = 0; k < 2 * ARRAY_SIZE(ranges); k++) {
+            const char *quote = k % 2 ? "'" : "";
+
+            for (size_t n = ranges[k / 2][0]; n <= ranges[k / 2][1]; n++) {
+                char text[4200], want[4200], word[4200];
+
+                memset(word, 'x', n);
+                word[n] = '\0';
+                (void)snprintf(text, sizeof(text), "echo %s%.4100s%s", quote, word, quote);
+                (void)snprintf(want, sizeof(want), "%.4100s\n", word);
+                EXPECT(&f, text, want, 0);
+            }
+        }
+        fixture_stop(&f);
+    }
+}
+
+/* Whatever the state of the shell is, the next command finds it unchanged and is told right. */
+TEST(commands_in_every_state_of_the_shell)
+{
+    static const char *const states[] = {
+        ":",
+        "false",
+        "set -e",
+        "set -a",
+        "set -u",
+        "set -f",
+        "TMOUT=1",
+        "set -o posix",
+        "eval 'set -a'",
+        "s=set; $s -a",
+        "s=set; $s -e",
+        "(exit 3)",
+        "x='a b'\ntrue",
+        "echo() { printf 'f\\n'; }; false",
+    };
+
+    FOR_EACH_SHELL(shell)
+    {
+        for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+            int status = strstr(states[i], "false") ? 1 : strstr(states[i], "exit") ? 3 : 0;
+            char want[16];
+            struct fixture f;
+            struct seen_view seen;
+
+            if (strstr(states[i], "posix") && !shell->list[0].bash)
+                continue;
+            fixture_start(&f, shell, NULL);
+            EXPECT(&f, states[i], "", status);
+            (void)snprintf(want, sizeof(want), "%d\n", status);
+            EXPECT(&f, "printf '%s\\n' $?", want, 0);
+            EXPECT(&f, ":", "", 0);
+            EXPECT(&f, "y=1; f() { return 4; }", "", 0);
+            EXPECT(&f, "f || printf '%s\\n' $y$?", "14\n", 0);
+            EXPECT(&f, "break; continue", "", 0);
+            EXPECT(&f, "env | grep -c __hearth || :", "0\n", 0);
+            run(&f, &seen, "echo (");
+            ASSERT_TRUE(seen.result.exit_code > 0);
+            ASSERT_EQ(seen.result.shell_exited, strstr(states[i], "-e") != NULL);
+            ASSERT_FALSE(strstr(buf_string(&seen.out[2]), "#0"));
+            seen_view_done(&seen);
+            EXPECT(&f, "printf '%s\\n' $y", "1\n", 0);
+            fixture_stop(&f);
+        }
+    }
+}
+
 TEST(a_text_over_the_limit_is_refused)
 {
     struct session_run_options options = {0};
