@@ -13,6 +13,8 @@
 #include "base/fd.h"
 #include "base/strv.h"
 
+#define CGROUP_PIDS_TEXT 1024u
+
 int cgroup_write(int cgroup_fd, const char *file, const char *text)
 {
     _cleanup_close_ int fd = openat(cgroup_fd, file, O_WRONLY | O_CLOEXEC);
@@ -149,36 +151,49 @@ int cgroup_remove(int tree_fd, uint64_t id)
     return unlinkat(tree_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
-ssize_t cgroup_pids(int cgroup_fd, pid_t *pids, size_t max)
+/* Decimal numbers of the text, one a line, added to what is there. */
+static void parse_pids(const char *text, size_t size, uint64_t *value, pid_t *pids, size_t max,
+                       size_t *count)
 {
-    _cleanup_close_ int fd = openat(cgroup_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-    char text[4096];
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] >= '0' && text[i] <= '9') {
+            *value = *value * 10 + (uint64_t)(text[i] - '0');
+        } else {
+            if (*value > 0 && *count < max)
+                pids[(*count)++] = (pid_t)*value;
+            *value = 0;
+        }
+    }
+}
+
+ssize_t cgroup_pids(int cgroup_fd, int *procs_fd, pid_t *pids, size_t max)
+{
+    char text[CGROUP_PIDS_TEXT];
     uint64_t value = 0;
-    bool digits = false;
     size_t count = 0;
+    ssize_t n;
 
-    if (fd < 0)
+    if (*procs_fd < 0)
+        *procs_fd = openat(cgroup_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    if (*procs_fd < 0)
+        return *procs_fd = -errno;
+    n = pread(*procs_fd, text, sizeof(text), 0);
+    if (n < 0)
         return -errno;
-    for (;;) {
-        ssize_t n = read(fd, text, sizeof(text));
-
+    parse_pids(text, (size_t)n, &value, pids, max, &count);
+    /* Nearly full: there may be more, which comes in order when it is read on from the start. */
+    if ((size_t)n + 16 < sizeof(text))
+        return (ssize_t)count;
+    value = 0;
+    count = 0;
+    if (lseek(*procs_fd, 0, SEEK_SET) < 0)
+        return -errno;
+    while ((n = read(*procs_fd, text, sizeof(text))) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return -errno;
-        if (n == 0)
-            break;
-        for (ssize_t i = 0; i < n; i++) {
-            if (text[i] >= '0' && text[i] <= '9') {
-                value = value * 10 + (uint64_t)(text[i] - '0');
-                digits = true;
-            } else if (digits) {
-                if (count < max)
-                    pids[count++] = (pid_t)value;
-                value = 0;
-                digits = false;
-            }
-        }
+        parse_pids(text, (size_t)n, &value, pids, max, &count);
     }
     return (ssize_t)count;
 }

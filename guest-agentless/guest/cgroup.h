@@ -30,7 +30,8 @@ int cgroup_write(int cgroup_fd, const char *file, const char *text);
 int cgroup_read_key(int cgroup_fd, const char *file, const char *key, uint64_t *ret);
 bool cgroup_oom_killed(int cgroup_fd);
 
-/* Pids in the cgroup; at most max are stored, the count is returned. */
-ssize_t cgroup_pids(int cgroup_fd, pid_t *pids, size_t max);
+/* Members of a cgroup, at most max. procs_fd keeps the list open for the next time; the caller
+ * closes it. */
+ssize_t cgroup_pids(int cgroup_fd, int *procs_fd, pid_t *pids, size_t max);
 /* Pids of a session, from /proc. */
 ssize_t session_pids(pid_t session, pid_t *pids, size_t max);

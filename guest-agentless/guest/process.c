@@ -19,7 +19,7 @@ struct process *process_new(struct server *s)
         return NULL;
     p->server = s;
     p->id = ++s->last_process_id;
-    p->pidfd = p->error_fd = p->cgroup_fd = -EBADF;
+    p->pidfd = p->error_fd = p->cgroup_fd = p->procs_fd = -EBADF;
     p->deadline_usec = p->kill_usec = USEC_INFINITY;
     for (unsigned i = 0; i < PROCESS_STREAMS; i++)
         stream_init(&p->streams[i], p, (uint8_t)i);
@@ -51,6 +51,7 @@ void process_free(struct process *p)
     p->pidfd = fd_close(p->pidfd);
     p->error_fd = fd_close(p->error_fd);
     p->cgroup_fd = fd_close(p->cgroup_fd);
+    p->procs_fd = fd_close(p->procs_fd);
     if (p->cgroup_left && cgroup_remove(s->cgroup_fd, p->cgroup) == -EBUSY)
         leave_cgroup(s, p->cgroup);
     free(p->label);

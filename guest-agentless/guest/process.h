@@ -50,6 +50,7 @@ struct process {
     int pidfd, error_fd; /* owned */
     struct source pid_source, error_source;
     int cgroup_fd;    /* owned; -EBADF: none */
+    int procs_fd;     /* owned; -EBADF: not read yet */
     uint64_t cgroup;  /* number of its cgroup */
     bool cgroup_left; /* its directory is still there */
     uint32_t channel; /* 0: nobody attached */

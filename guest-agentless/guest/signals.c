@@ -21,10 +21,10 @@
 #define RETELLS 5u
 #define NAME_SIZE 32 /* of /proc/PID/comm with its newline */
 
-static ssize_t members(const struct process *p, pid_t *pids, size_t max)
+static ssize_t members(struct process *p, pid_t *pids, size_t max)
 {
     if (p->cgroup_fd >= 0)
-        return cgroup_pids(p->cgroup_fd, pids, max);
+        return cgroup_pids(p->cgroup_fd, &p->procs_fd, pids, max);
     if (p->server->cgroup_fd >= 0)
         return 0; /* its cgroup is gone: nobody is left */
     return session_pids(p->pid, pids, max);
@@ -58,7 +58,7 @@ static void set_replace(pid_t **set, size_t *n_set, const pid_t *pids, size_t n)
 
 void process_snapshot(struct process *p)
 {
-    pid_t pids[PROCESS_RECENT_MAX];
+    static pid_t pids[PROCESS_RECENT_MAX]; /* too large to be cleared for each command */
     ssize_t n = members(p, pids, ARRAY_SIZE(pids));
 
     set_replace(&p->recent, &p->n_recent, pids, n > 0 ? (size_t)n : 0);

@@ -244,7 +244,7 @@ static void marked_append(struct stream *s, const uint8_t *data, size_t size)
 static size_t stream_read_marked(struct stream *s)
 {
     struct process *p = s->process;
-    uint8_t record[STREAM_RECORD_HEADER + STREAM_RECORD_MAX] = {0};
+    static uint8_t record[STREAM_RECORD_HEADER + STREAM_RECORD_MAX]; /* too large to be cleared */
     size_t size = MIN(waiting(s), (size_t)STREAM_RECORD_MAX);
     bool out, err;
     ssize_t n;

@@ -149,7 +149,8 @@ struct session {
     struct session_view_list views;
     struct session_removal_list removals;
 
-    struct source *timer, *kick; /* owned */
+    struct source *timer, *kick, *saver; /* owned */
+    bool save_due;
     enum session_force force;
     uint64_t drain[3]; /* bytes that may be dropped although nobody took them */
 
@@ -168,6 +169,8 @@ void session_kick(struct session *s);
 void session_pump(struct session *s);
 void session_set_state(struct session *s, enum session_state state, const struct error *err);
 void session_save(struct session *s);
+/* The same, a moment later: a daemon that dies before it sees the command's end again. */
+void session_save_later(struct session *s);
 /* Nothing more can run here: tells everybody. */
 void session_die(struct session *s, const struct error *reason);
 /* Completes session_kill(); err is NULL when the shell is gone. */

@@ -250,7 +250,7 @@ static void command_ended(struct session *s, const struct session_message *m)
     if (!s->current || wanted != m->number || s->current->text)
         return;
     session_command_finish(s, m->status, m->offset, m->text);
-    session_save(s);
+    session_save_later(s);
 }
 
 static void shell_ending(struct session *s, const struct session_message *m)

@@ -11,6 +11,7 @@
 #include "host/session-internal.h"
 
 #define KILL_USEC (10 * USEC_PER_SEC)
+#define SAVE_USEC (5 * USEC_PER_MSEC)
 
 static const struct session_shell *shells_for_test;
 
@@ -42,6 +43,7 @@ static void let_go(struct session *s)
         s->current->input = session_input_free(s->current->input);
     session_removals_free(s);
     s->timer = source_free(s->timer);
+    s->saver = source_free(s->saver);
     s->current = session_command_unref(s->current);
     drop_all(&s->queue);
     drop_all(&s->history);
@@ -87,6 +89,8 @@ struct session *session_free(struct session *s)
     if (!s || s->freed)
         return NULL;
     session_enter(s);
+    if (s->save_due)
+        session_save(s);
     s->freed = true;
     s->refs--;
     if (s->state != SESSION_DEAD)
@@ -112,6 +116,7 @@ void session_save(struct session *s)
     const struct session_command *c = s->current;
     struct session_record *record = &s->record;
 
+    s->save_due = false;
     record->control_offset = session_control_resume(&s->control);
     record->running = c != NULL;
     /* Between commands: where the next one's output will begin. */
@@ -123,6 +128,24 @@ void session_save(struct session *s)
         record->line_start = record->line_size = 0;
     if (s->cb.on_record && !s->freed)
         s->cb.on_record(s, record, s->userdata);
+}
+
+static int on_save(struct source *source, uint64_t now_usec, void *userdata)
+{
+    struct session *s = userdata;
+
+    (void)source;
+    (void)now_usec;
+    if (s->save_due)
+        session_save(s);
+    return 0;
+}
+
+void session_save_later(struct session *s)
+{
+    s->save_due = true;
+    if (source_set_time(s->saver, clock_now_usec() + SAVE_USEC) < 0)
+        session_save(s);
 }
 
 void session_die(struct session *s, const struct error *reason)
@@ -264,6 +287,8 @@ static int make(struct console *c, const struct session_spec *spec,
     if (r >= 0)
         r = loop_add_timer(s->loop, "session-timer", USEC_INFINITY, session_command_timer, s,
                            &s->timer);
+    if (r >= 0)
+        r = loop_add_timer(s->loop, "session-save", USEC_INFINITY, on_save, s, &s->saver);
     if (r < 0) {
         destroy(s);
         return error_set(err, -r, "opening session '%s'", spec->name ? spec->name : "default");

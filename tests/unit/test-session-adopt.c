@@ -22,10 +22,11 @@ static void attach(struct fixture *f, struct seen_view *seen)
 
 static void start_and_leave(struct fixture *f, const char *text, uint64_t timeout_msec)
 {
+    uint64_t last = f->record.command;
     struct seen_view seen;
 
     run_start(f, &seen, text, timeout_msec, false);
-    GUEST_WAIT(&f->guest, f->record.running && f->record.started_wall_usec != 0);
+    GUEST_WAIT(&f->guest, f->record.command > last && f->record.started_wall_usec != 0);
     seen_view_done(&seen);
 }
 
@@ -133,6 +134,7 @@ TEST(a_shell_that_is_gone_is_replaced_and_told)
 
     fixture_start(&f, NULL, NULL);
     EXPECT(&f, "x=1", "", 0);
+    GUEST_WAIT(&f.guest, !f.record.running);
     f.record.process_id = 4711;
     f.record.running = true;
     fixture_adopt(&f, NULL);
@@ -159,6 +161,7 @@ TEST(a_command_that_never_reached_the_shell_is_told)
 
             fixture_start(&f, shell, NULL);
             EXPECT(&f, "x=1", "", 0);
+            GUEST_WAIT(&f.guest, !f.record.running);
             ASSERT_OK(exec_write(f.session->feed->exec, 3, sent[i], strlen(sent[i])));
             f.record.command = 2;
             f.record.running = true;
@@ -191,6 +194,7 @@ TEST(the_rest_of_a_line_that_was_cut_off_is_sent)
 
             fixture_start(&f, shell, NULL);
             EXPECT(&f, "x=1", "", 0);
+            GUEST_WAIT(&f.guest, !f.record.running);
             f.record.command = 2;
             f.record.running = true;
             f.record.started_wall_usec = clock_wall_usec();
