@@ -95,6 +95,20 @@ TEST(a_stopped_process_is_given_up_at_the_deadline)
     bench_end(&b);
 }
 
+TEST(a_vm_whose_process_is_stopped_is_ended)
+{
+    struct seen seen;
+    struct bench b;
+
+    plan(99, "slow");
+    bench_begin(&b);
+    boot(&b, GOOD_USEC, &seen);
+    ASSERT_OK(kill(seen.vm.pid, SIGSTOP));
+    wait_for(&b, &gone_seen.gone, 1);
+    ASSERT_TRUE(strstr(gone_seen.err.text, "stopped"));
+    bench_end(&b);
+}
+
 TEST(an_end_by_itself_is_told_once)
 {
     struct seen seen;

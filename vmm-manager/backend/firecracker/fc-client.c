@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 /*
  * Theory of operation. libcurl tells through two callbacks which sockets and which time it waits
@@ -297,6 +298,24 @@ static void transport_error(const struct fc_call *call, CURLcode code, struct er
     }
 }
 
+static void log_call(const struct fc_call *call)
+{
+    curl_off_t body = 0, answer = 0;
+    long head = 0, answer_head = 0, status = 0;
+
+    if (!log_enabled(LOG_LEVEL_DEBUG))
+        return;
+    (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl_easy_getinfo(call->easy, CURLINFO_REQUEST_SIZE, &head);
+    (void)curl_easy_getinfo(call->easy, CURLINFO_SIZE_UPLOAD_T, &body);
+    (void)curl_easy_getinfo(call->easy, CURLINFO_HEADER_SIZE, &answer_head);
+    (void)curl_easy_getinfo(call->easy, CURLINFO_SIZE_DOWNLOAD_T, &answer);
+    /* libcurl counts a body that goes with the head as part of it. */
+    log_debug("firecracker: %s %s: %ld, %lld bytes sent, %lld received", call->method, call->path,
+              status, (long long)head + (call->body ? 0 : (long long)body),
+              (long long)answer_head + (long long)answer);
+}
+
 static void finish(struct fc_call *call, CURLcode code)
 {
     json_t *answer = NULL;
@@ -305,6 +324,7 @@ static void finish(struct fc_call *call, CURLcode code)
     void *userdata = call->userdata;
     long status = 0;
 
+    log_call(call);
     if (code == CURLE_OK && !call->has_headers)
         code = CURLE_GOT_NOTHING;
     if (code != CURLE_OK) {

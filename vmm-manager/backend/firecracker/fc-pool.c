@@ -11,7 +11,7 @@
 #define KILL_USEC (1 * USEC_PER_SEC)
 #define PAUSE_USEC (5 * USEC_PER_SEC)
 
-/* One process that waits for a VM. It is not watched: whoever takes it looks whether it lives. */
+/* One process that waits for a VM. It is not watched: whoever takes it looks whether it runs. */
 struct fc_idle {
     struct fc_vmm vmm;
     struct fc_idle *next;
@@ -129,7 +129,7 @@ int fc_pool_take(struct fc *b, struct fc_vmm *ret)
         struct fc_vmm vmm = idle->vmm;
 
         free(idle);
-        if (poll(&fd, 1, 0) == 0) {
+        if (poll(&fd, 1, 0) == 0 && !fc_vmm_is_stopped(vmm.pid)) {
             *ret = vmm;
             return 0;
         }

@@ -63,6 +63,7 @@ struct fc_vm {
     struct fc_vmm vmm;        /* its pidfd is owned; no jail yet while jail.dir is "" */
     struct source *child;     /* owned; watches the process */
     int64_t log_size;         /* when it was looked at last */
+    bool stopped;             /* the process was when it was looked at last */
     bool died;                /* it ended by itself */
     char reason[256];         /* why */
 

@@ -26,24 +26,37 @@
 #define PIDS_MAX 64u
 #define RETRY_MSEC 2
 
-/* Field 22 of /proc/PID/stat, counted behind the name, which may hold anything. */
+/* Field N of /proc/PID/stat, counted behind the name, which may hold anything; owned by *text. */
+static const char *read_stat(pid_t pid, int field, char **text)
+{
+    char path[64], *p;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (file_read(path, 4096, text, NULL, NULL) < 0)
+        return NULL;
+    p = strrchr(*text, ')');
+    for (int at = 2; p && at < field; at++)
+        p = strchr(p + 1, ' ');
+    return p ? p + 1 : NULL;
+}
+
 static int read_start_time(pid_t pid, uint64_t *ret)
 {
     _cleanup_free_ char *text = NULL;
-    char path[64], *p;
-    int r;
+    const char *field = read_stat(pid, 22, &text);
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    r = file_read(path, 4096, &text, NULL, NULL);
-    if (r < 0)
+    if (!field)
         return -ESRCH;
-    p = strrchr(text, ')');
-    for (int field = 2; p && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    if (!p)
-        return -ESRCH;
-    *ret = strtoull(p + 1, NULL, 10);
+    *ret = strtoull(field, NULL, 10);
     return 0;
+}
+
+bool fc_vmm_is_stopped(pid_t pid)
+{
+    _cleanup_free_ char *text = NULL;
+    const char *state = read_stat(pid, 3, &text);
+
+    return state && (*state == 'T' || *state == 't');
 }
 
 /* Jailed or not, the jail is what the process works in: tells it from another with the same pid. */

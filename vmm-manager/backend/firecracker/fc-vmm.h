@@ -32,6 +32,9 @@ struct fc_launch {
  */
 int fc_vmm_launch(const struct fc_launch *launch, struct fc_vmm *ret, struct error *err);
 
+/* Whether somebody stopped it (SIGSTOP, a debugger): it does nothing then, and says nothing. */
+bool fc_vmm_is_stopped(pid_t pid);
+
 /* SIGKILL and wait for the end (it may be our child or not). The jail stays. */
 int fc_vmm_kill(struct fc_vmm *vmm, uint64_t deadline_usec, struct error *err);
 

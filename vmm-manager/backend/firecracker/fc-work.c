@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
+#include "pager/pager-spawn.h"
 
 /* A process that is not there after this long never will be. */
 #define LAUNCH_USEC (20 * USEC_PER_SEC)
@@ -28,8 +29,10 @@ struct prepare_job {
     struct fc_vmm vmm;
     char *kernel, *initramfs, *image, *disk, *memory, *state; /* owned */
     struct page_source *pages;                                /* weak; lie over memory */
+    char *pager_dir;                                          /* owned; has them instead */
     char record[256], log_path[256];
     uint32_t memory_mib, cpus;
+    uint64_t deadline_usec;
     struct error err;
 };
 
@@ -41,7 +44,29 @@ static void prepare_free(struct prepare_job *job)
     free(job->disk);
     free(job->memory);
     free(job->state);
+    free(job->pager_dir);
     free(job);
+}
+
+/* The process that serves the memory: it ends with ours, or when nobody has come in time. */
+static int start_pager(struct prepare_job *job)
+{
+    const struct fc_jail *jail = &job->vmm.jail;
+    uint64_t now = clock_now_usec();
+    char socket[108], log[sizeof(job->log_path) + 16];
+    struct pager_spawn options = {
+        .socket = socket,
+        .snapshot_dir = job->pager_dir,
+        .base_memory = job->memory,
+        .log_file = log,
+        .uid = jail->jailed ? jail->uid : geteuid(),
+        .gid = jail->jailed ? jail->uid : getegid(),
+        .connect_timeout_usec = job->deadline_usec > now ? job->deadline_usec - now : 1,
+    };
+
+    fc_jail_path(jail, FC_NAME_PAGER, socket);
+    (void)snprintf(log, sizeof(log), "%s.pager", job->log_path);
+    return pager_spawn(&options, &job->err);
 }
 
 static int share_all(struct prepare_job *job)
@@ -53,7 +78,7 @@ static int share_all(struct prepare_job *job)
         {job->image, "image", FC_SHARE_READ},
         {job->disk, "disk", FC_SHARE_WRITABLE},
         {job->kernel, "kernel", FC_SHARE_READ},
-        {job->pages ? NULL : job->memory, FC_NAME_MEMORY, FC_SHARE_UNTOUCHED},
+        {job->pages || job->pager_dir ? NULL : job->memory, FC_NAME_MEMORY, FC_SHARE_UNTOUCHED},
         {job->initramfs, "initramfs", FC_SHARE_READ},
         {job->state, FC_NAME_STATE, FC_SHARE_READ},
     };
@@ -66,6 +91,8 @@ static int share_all(struct prepare_job *job)
         if (r < 0)
             return r;
     }
+    if (job->pager_dir)
+        return start_pager(job);
     return job->pages
                ? fc_jail_compose(&job->vmm.jail, job->memory, job->pages, FC_NAME_MEMORY, &job->err)
                : 0;
@@ -144,6 +171,7 @@ static int copy_paths(struct prepare_job *job, struct fc_vm *vm, const struct vm
         string_set(&job->image, spec->image) < 0 || string_set(&job->disk, spec->disk) < 0 ||
         string_set(&job->memory, saved ? saved->memory_file : NULL) < 0 ||
         string_set(&job->state, saved ? saved->state_file : NULL) < 0 ||
+        string_set(&job->pager_dir, saved ? saved->pager_dir : NULL) < 0 ||
         string_set(&vm->disk, spec->disk) < 0 ||
         string_set(&vm->memory_file, boots ? spec->memory_file : NULL) < 0)
         return -ENOMEM;
@@ -165,6 +193,7 @@ int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const struct vm_
     job->vm = vm;
     job->b = b;
     job->vmm.pidfd = -EBADF;
+    job->deadline_usec = vm->deadline_usec;
     job->memory_mib = spec->memory_mib;
     job->cpus = spec->cpus;
     fc_record_path(b, vm->id, job->record, sizeof(job->record));

@@ -106,12 +106,26 @@ static void look_at_log(struct fc_vm *vm)
     (void)pidfd_send_signal(vm->vmm.pidfd, SIGKILL, NULL, 0);
 }
 
+/* A process that stands still answers nobody and keeps its guest from doing so: it is ended. */
+static void look_at_process(struct fc_vm *vm)
+{
+    bool was = vm->stopped;
+
+    vm->stopped = vm->vmm.pidfd >= 0 && vm->phase != FC_ENDING && fc_vmm_is_stopped(vm->vm.pid);
+    if (!was || !vm->stopped)
+        return;
+    (void)snprintf(vm->reason, sizeof(vm->reason), "Firecracker (pid %d) was stopped by a signal",
+                   (int)vm->vm.pid);
+    (void)pidfd_send_signal(vm->vmm.pidfd, SIGKILL, NULL, 0);
+}
+
 static int on_housework(struct source *s, uint64_t now_usec, void *userdata)
 {
     struct fc *b = userdata;
 
     for (struct fc_vm *vm = b->vms; vm; vm = vm->next) {
         look_at_log(vm);
+        look_at_process(vm);
         if (vm->phase == FC_CLEANING && !vm->busy)
             fc_vm_clean(vm);
     }
@@ -179,7 +193,7 @@ static int begin(struct fc *b, enum fc_verb verb, const struct vm_spec *spec,
                  const struct vm_saved *saved, uint64_t deadline_usec, backend_vm_fn done,
                  void *userdata)
 {
-    const struct fc_load load = {0};
+    const struct fc_load load = {.pager = saved && saved->pager_dir};
     struct fc_vm *vm;
     int r;
 
@@ -217,8 +231,6 @@ static int fc_restore(struct backend *backend, const struct vm_spec *spec,
 {
     if (!saved->memory_file || !saved->state_file || !spec->image || !spec->disk || !spec->dir)
         return -EINVAL;
-    if (saved->pager_dir)
-        return -EOPNOTSUPP;
     return begin(self(backend), VERB_RESTORE, spec, saved, deadline_usec, done, userdata);
 }
 

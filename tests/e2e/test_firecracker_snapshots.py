@@ -1,0 +1,103 @@
+"""Snapshots of running VMs on Firecracker: its own way of writing them, and its console that starts anew."""
+import os
+import time
+
+import pytest
+
+from conftest import BACKEND, processes_naming, wait_until
+
+pytestmark = pytest.mark.skipif(BACKEND != "firecracker", reason="about Firecracker's own snapshots")
+FILL = "head -c {size} /dev/urandom > /dev/shm/data; sha256sum < /dev/shm/data"
+CHANGE = "head -c {size} /dev/urandom | dd of=/dev/shm/data bs=65536 seek={seek} conv=notrunc 2>/dev/null; " \
+         "sha256sum < /dev/shm/data"
+
+
+def shell(box, text):
+    result = box.exec("sh", "-c", text)
+    assert result["exit_code"] == 0, result
+    return result["stdout"].strip()
+
+
+def hibernate(box):
+    return box.client.post(f"{box.url}/hibernate")
+
+
+def test_a_vm_goes_on_after_each_checkpoint(hearth):
+    box = hearth.create("base")
+    box.session("s")
+    box.run("v=kept; (while :; do echo x; sleep 0.2; done) > /tmp/beats &", session="s")
+    digest = shell(box, FILL.format(size=4 << 20))
+    for turn in range(3):
+        made = box.client.post(f"{box.url}/checkpoints", {"name": f"c{turn}"})
+        assert made["kind"] == "checkpoint", made
+        assert box.state() == "running"
+        assert box.run("echo $v", session="s")["stdout"] == "kept\n"
+        assert shell(box, "sha256sum < /dev/shm/data") == digest
+        before = int(shell(box, "wc -l < /tmp/beats"))
+        wait_until(lambda: int(shell(box, "wc -l < /tmp/beats")) > before, "the background job to go on")
+        digest = shell(box, CHANGE.format(size=65536, seek=turn))
+    box.client.post(f"{box.url}/rollback", {"checkpoint": "c2"})
+    assert shell(box, "sha256sum < /dev/shm/data") != digest
+    assert box.run("echo $v", session="s")["stdout"] == "kept\n"
+    box.remove()
+
+
+def test_sleep_and_wake(hearth):
+    box = hearth.create("base")
+    digest = shell(box, FILL.format(size=16 << 20))
+    random = {shell(box, "head -c 16 /dev/urandom | od -An -tx1")}
+    pid = hearth.client.get(box.url)["pid"]
+    for _ in range(2):
+        hibernate(box)
+        assert box.state() == "paused"
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "no process to be left")
+        before = time.time()
+        now = float(shell(box, "date +%s.%N"))  # wakes it
+        assert before - 1 < now < time.time() + 1
+        assert shell(box, "sha256sum < /dev/shm/data") == digest
+        random.add(shell(box, "head -c 16 /dev/urandom | od -An -tx1"))
+        pid = hearth.client.get(box.url)["pid"]
+    assert len(random) == 3
+    box.remove()
+
+
+def test_a_chain_five_deep_over_restarts_of_the_daemon(own):
+    box = own.create("base", memory_mib=256)
+    digest = shell(box, FILL.format(size=64 << 20))
+    parents = []
+    for turn in range(5):
+        asleep = hibernate(box)
+        parents.append(own.client.get(f"/v1/snapshots/{asleep['snapshot']}").get("parent"))
+        (own.kill if turn % 2 else own.stop)()
+        own.start()
+        assert shell(box, "sha256sum < /dev/shm/data") == digest, turn
+        digest = shell(box, CHANGE.format(size=1 << 20, seek=100 * turn))
+    assert parents[0] is None and all(parents[1:]) and len(set(parents)) == 5, parents
+    hibernate(box)
+    own.kill()
+    own.start()
+    assert shell(box, "sha256sum < /dev/shm/data") == digest
+    box.remove()
+
+
+def test_forks_have_what_the_parent_had_and_nothing_of_each_other(hearth):
+    box = hearth.create("base")
+    digest = shell(box, FILL.format(size=8 << 20))
+    made = box.client.post(f"{box.url}/fork", {"count": 3})["sandboxes"]
+    boxes = [box] + [type(box)(box.client, info) for info in made]
+    facts = set()
+    for i, one in enumerate(boxes):
+        assert shell(one, "sha256sum < /dev/shm/data") == digest
+        facts.add(shell(one, f"ls /tmp/of-*; echo > /tmp/of-{i}; hostname; cat /etc/machine-id; "
+                             "head -c 16 /dev/urandom | od -An -tx1 2>&1; true"))
+    assert len(facts) == 4 and not any("of-" in fact for fact in facts), facts
+    for one in boxes:
+        one.remove()
+
+
+def test_nothing_is_left_of_a_sandbox_that_sleeps_and_is_removed(own):
+    box = own.create("base")
+    hibernate(box)
+    box.remove()
+    assert not list((own.state / "fc/vms").iterdir())
+    assert not [pid for pid in processes_naming(str(own.state)) if pid != own.daemon.pid]
