@@ -100,6 +100,8 @@ class Hearth:
         for name in ("HEARTH_SOCKET", "HEARTH_NO_AUTOSTART"):
             self.env.pop(name, None)
         self.env["HEARTH_POOL"] = str(pool)  # warm sandboxes only where a test is about them
+        if self.env.get("HEARTH_EMULATED_HOST"):  # a guest on an emulated host takes its time
+            self.env.setdefault("HEARTH_BOOT_TIMEOUT", "120")
         if BACKEND == "qemu":  # also for commands that name no backend
             self.env["HEARTH_FIRECRACKER"] = "/nonexistent"
         self.client = Client(str(self.socket))

@@ -22,6 +22,10 @@ def hibernate(box):
     return box.client.post(f"{box.url}/hibernate")
 
 
+def snapshot(hearth, identity):
+    return next(s for s in hearth.client.get("/v1/snapshots")["snapshots"] if s["id"] == identity)
+
+
 def test_a_vm_goes_on_after_each_checkpoint(hearth):
     box = hearth.create("base")
     box.session("s")
@@ -67,7 +71,7 @@ def test_a_chain_five_deep_over_restarts_of_the_daemon(own):
     parents = []
     for turn in range(5):
         asleep = hibernate(box)
-        parents.append(own.client.get(f"/v1/snapshots/{asleep['snapshot']}").get("parent"))
+        parents.append(snapshot(own, asleep["snapshot"]).get("parent"))
         (own.kill if turn % 2 else own.stop)()
         own.start()
         assert shell(box, "sha256sum < /dev/shm/data") == digest, turn

@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import conftest  # noqa: E402
 from client import Sandbox  # noqa: E402
-from test_firecracker_snapshots import CHANGE, FILL, hibernate, shell  # noqa: E402
+from test_firecracker_snapshots import CHANGE, FILL, hibernate, shell, snapshot  # noqa: E402
 
 DEPTH = 5
 
@@ -38,7 +38,7 @@ def make(directory):
     for turn in range(DEPTH):
         asleep = hibernate(box)
         ids.append(asleep["snapshot"])
-        print(f"snapshot {turn + 1}: {hearth.client.get('/v1/snapshots/' + asleep['snapshot'])}", flush=True)
+        print(f"snapshot {turn + 1}: {snapshot(hearth, asleep['snapshot'])}", flush=True)
         if turn < DEPTH - 1:
             (hearth.kill if turn % 2 else hearth.stop)()
             hearth.start()
