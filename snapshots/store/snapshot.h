@@ -144,6 +144,17 @@ int snapshot_compress(struct snapshot_store *s, const char *id, snapshot_progres
                       void *userdata, struct error *err);
 /* Removes what nobody refers to; returns bytes freed through ret_bytes (may be NULL). */
 int snapshot_collect(struct snapshot_store *s, uint64_t *ret_bytes, struct error *err);
+/*
+ * One piece of work for the background, on a worker: drops what nobody needs, then flattens one
+ * that lies over `chain_max` others or more, or compresses one of at least that age that is not for
+ * a fork. 1 when something was made anew (then there may be more), 0 when there is nothing to do.
+ * An error is of that one snapshot, ERR_SNAPSHOT_IN_USE among them, and no reason to stop for good.
+ */
+struct snapshot_care {
+    unsigned chain_max;           /* 0: never flatten */
+    uint64_t compress_after_usec; /* 0: never compress */
+};
+int snapshot_tend(struct snapshot_store *s, const struct snapshot_care *care, struct error *err);
 /* A template on which a snapshot lies must stay. */
 bool snapshot_template_in_use(struct snapshot_store *s, const char *template_id);
 uint64_t snapshot_store_bytes(struct snapshot_store *s);

@@ -136,3 +136,31 @@ TEST(one_in_use_is_left_alone)
                ENOENT);
     fixture_done(&f);
 }
+
+TEST(long_chains_and_cold_snapshots_are_tended)
+{
+    struct fixture f;
+    char ids[6][MANIFEST_ID_SIZE];
+    struct snapshot *snap;
+    unsigned turns = 0;
+
+    fixture_init(&f, "tend");
+    make_chain(&f, 6, ids);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){0}, NULL), 0);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 6}, NULL), 0);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 5}, NULL), 1);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 5}, NULL), 0);
+    check(&f, ids[5]);
+    ASSERT_OK(snapshot_open(f.store, ids[5], &snap, NULL));
+    ASSERT_STREQ(snapshot_get_info(snap)->parent.snapshot_id, "");
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.compress_after_usec = UINT64_MAX / 2},
+                            NULL),
+              0);
+    while (snapshot_tend(f.store, &(struct snapshot_care){.compress_after_usec = 1}, NULL) > 0)
+        turns++;
+    ASSERT_EQ(turns, 5); /* all but the one that is open */
+    (void)snapshot_close(snap);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.compress_after_usec = 1}, NULL), 1);
+    check(&f, ids[5]);
+    fixture_done(&f);
+}
