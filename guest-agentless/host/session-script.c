@@ -49,7 +49,6 @@
  *   happens, so that their numbers are known. In the EXIT trap they are still there when a function
  *   called `exit`, otherwise back in their old places. sh can name single digits only, and closes
  *   them for each command.
- * - TMOUT would end bash's `read`.
  * - bash's loop has a short way for a shell whose options are those of the start, after a command
  *   that succeeded, and __hearth_next for all else (__hearth_f is 1): under emulation every step
  *   counts, and a function is copied to be run. What might change how the short way works
@@ -168,10 +167,14 @@
 #define BLOCK NUMBER_TEXT(SESSION_BLOCK)
 #define BLOCK_FILL "----------------------------------------"
 
-/* `read -N` takes a block at once, a line byte by byte. TMOUT would end it, a prefix is dearer. */
+/*
+ * `read -N` takes a block at once, a line byte by byte. TMOUT may end the first try, as a trap may,
+ * but none for the rest.
+ */
 #define BASH_READ(N, VAR) "builtin read -r -N " N " ${TMOUT:+-t999999999} -u 30 " VAR
 #define BASH_READ_LINE "TMOUT= IFS= builtin read -r -u 30 __hearth_line"
-#define BASH_READ_BLOCK BASH_READ(BLOCK, "__hearth_b") " || __hearth_rest \"$?\"; "
+#define BASH_READ_BLOCK                                                                            \
+    "builtin read -r -N " BLOCK " -u 30 __hearth_b || __hearth_rest \"$?\"; "
 #define BASH_TELL(STATUS) "builtin printf 'B" STATUS " %s\\0' "
 
 /* All but one block: the rest of a text, or lines up to one that is whole. */
