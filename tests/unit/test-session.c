@@ -256,6 +256,23 @@ TEST(commands_in_every_state_of_the_shell)
     }
 }
 
+TEST(a_limit_for_input_does_not_end_an_idle_shell)
+{
+    FOR_EACH_SHELL(shell)
+    {
+        struct fixture f;
+
+        fixture_start(&f, shell, NULL);
+        EXPECT(&f, "TMOUT=1; f() { echo $TMOUT; }", "", 0);
+        EXPECT(&f, ":", "", 0);
+        for (uint64_t end = clock_now_usec() + 3 * USEC_PER_SEC / 2; clock_now_usec() < end;)
+            guest_turn(&f.guest);
+        EXPECT(&f, "f", "1\n", 0);
+        EXPECT(&f, "f 'x'", "1\n", 0);
+        fixture_stop(&f);
+    }
+}
+
 TEST(a_text_over_the_limit_is_refused)
 {
     struct session_run_options options = {0};
