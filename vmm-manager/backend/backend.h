@@ -28,6 +28,7 @@ struct backend_caps {
     bool diff_snapshot;
     bool snapshot_from_base; /* a snapshot holds all that changed since the base memory file */
     bool snapshot_console;   /* the console connection outlives snapshot() and resume() */
+    bool pager;              /* takes vm_saved.pager_dir, and is better off with it */
     bool elf_kernel;         /* boots an ELF; a bzImage must be unpacked first */
     char warning[256];       /* what a person should know although it works; "" when nothing */
     char warning_fix[128];

@@ -232,6 +232,7 @@ static void step_machine(struct wake *w)
         .memory_file = snapshot_base_memory(snapshot),
         .state_file = state,
         .pages = w->opened.pages,
+        .pager_dir = w->opened.caps.pager ? snapshot_dir(snapshot) : NULL,
     };
     struct error err = {0};
     struct vm_spec spec;

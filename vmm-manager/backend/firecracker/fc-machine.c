@@ -2,10 +2,7 @@
 
 #include <stdbool.h>
 
-/*
- * The serial line is for kernel messages and last words only: rate limited, so that a guest that
- * prints without end costs neither CPU nor disk. pci=off and the i8042 switches save probing time.
- */
+/* pci=off and the i8042 switches save probing time. */
 #if defined(__x86_64__)
 #define BOOT_ARGS                                                                                  \
     "console=ttyS0 quiet panic=-1 reboot=k hearth.off=reset pci=off i8042.noaux i8042.nomux "      \
@@ -14,9 +11,6 @@
 #else
 #define BOOT_ARGS "console=ttyS0 quiet panic=-1 reboot=k pci=off random.trust_cpu=on"
 #endif
-
-#define SERIAL_BYTES_PER_SECOND (64 * 1024)
-#define SERIAL_BURST_BYTES (256 * 1024)
 
 struct builder {
     struct fc_request *requests;
@@ -52,20 +46,12 @@ void fc_requests_done(struct fc_request *requests, int count)
     }
 }
 
-static void add_serial(struct builder *b)
-{
-    add(b, "PUT", "/serial",
-        json_pack("{s:{s:i, s:i, s:i}}", "rate_limiter", "size", SERIAL_BYTES_PER_SECOND,
-                  "one_time_burst", SERIAL_BURST_BYTES, "refill_time", 1000));
-}
-
 int fc_machine_boot(const struct vm_spec *spec, const struct fc_options *options,
                     struct fc_request requests[FC_REQUESTS_MAX])
 {
     struct builder b = {.requests = requests};
     const char *cpu = options->cpu_template[0] ? options->cpu_template : NULL;
 
-    add_serial(&b);
     add(&b, "PUT", "/machine-config",
         json_pack("{s:i, s:i, s:b, s:s*}", "vcpu_count", (int)spec->cpus, "mem_size_mib",
                   (int)spec->memory_mib, "smt", 0, "cpu_template", cpu));
@@ -133,7 +119,6 @@ int fc_machine_restore(const struct fc_load *load, const struct fc_options *opti
 {
     struct builder b = {.requests = requests};
 
-    add_serial(&b);
     add(&b, "PUT", "/snapshot/load", load_body(load, options));
     if (options->disk_bytes_per_second > 0 || options->disk_ops_per_second > 0)
         add(&b, "PATCH", "/drives/disk",

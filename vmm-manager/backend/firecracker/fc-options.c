@@ -35,11 +35,22 @@ static int read_disk(struct fc_options *o, struct error *err)
     return 0;
 }
 
+static int read_switch(const char *name, bool *ret, struct error *err)
+{
+    const char *value = value_of(name);
+
+    if (!value)
+        return 0;
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+        return wrong(name, "0 or 1", err);
+    *ret = value[0] == '1';
+    return 0;
+}
+
 int fc_options_read(struct fc_options *ret, struct error *err)
 {
     struct fc_options o = {.pool_size = POOL_DEFAULT};
-    const char *pool = value_of("HEARTH_FC_POOL"), *cpu = value_of("HEARTH_FC_CPU_TEMPLATE"),
-               *clock = value_of("HEARTH_FC_CLOCK_REALTIME");
+    const char *pool = value_of("HEARTH_FC_POOL"), *cpu = value_of("HEARTH_FC_CPU_TEMPLATE");
     uint64_t n;
     int r;
 
@@ -54,12 +65,11 @@ int fc_options_read(struct fc_options *ret, struct error *err)
             return wrong("HEARTH_FC_CPU_TEMPLATE", "the name of a CPU template", err);
         (void)snprintf(o.cpu_template, sizeof(o.cpu_template), "%s", cpu);
     }
-    if (clock) {
-        if (strcmp(clock, "0") != 0 && strcmp(clock, "1") != 0)
-            return wrong("HEARTH_FC_CLOCK_REALTIME", "0 or 1", err);
-        o.clock_realtime = clock[0] == '1';
-    }
-    r = read_disk(&o, err);
+    r = read_switch("HEARTH_FC_CLOCK_REALTIME", &o.clock_realtime, err);
+    if (r >= 0)
+        r = read_switch("HEARTH_FC_PAGER", &o.pager, err);
+    if (r >= 0)
+        r = read_disk(&o, err);
     if (r < 0)
         return r;
     *ret = o;

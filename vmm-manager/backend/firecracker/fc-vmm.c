@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/firecracker/fc-put.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -25,6 +26,13 @@
 
 #define PIDS_MAX 64u
 #define RETRY_MSEC 2
+/*
+ * The serial line is for kernel messages and last words only: rate limited, so that a guest that
+ * prints without end costs neither CPU nor disk. Not part of a snapshot, and the one setting that
+ * may come before a load: so every process gets it at its start.
+ */
+#define SERIAL_LIMIT                                                                               \
+    "{\"rate_limiter\":{\"size\":65536,\"one_time_burst\":262144,\"refill_time\":1000}}"
 
 /* Field N of /proc/PID/stat, counted behind the name, which may hold anything; owned by *text. */
 static const char *read_stat(pid_t pid, int field, char **text)
@@ -361,6 +369,12 @@ static int start(const struct fc_launch *l, struct fc_vmm *vmm, struct error *er
         r = error_set_code(err, ERR_BACKEND_FAILED, "Firecracker ended at its start");
     if (r >= 0)
         r = wait_for_socket(vmm, l->deadline_usec, err);
+    if (r >= 0) {
+        char path[108];
+
+        fc_jail_path(&vmm->jail, FC_API_SOCKET, path);
+        r = fc_put(path, "/serial", SERIAL_LIMIT, l->deadline_usec, err);
+    }
     return r;
 }
 
@@ -413,12 +427,22 @@ int fc_vmm_record_write(const struct fc_vmm *vmm, const char *path, struct error
                              (json_int_t)vmm->pid, "start_time", (json_int_t)vmm->start_time, "uid",
                              (int)vmm->jail.uid, "jailed", (int)vmm->jail.jailed, "restored",
                              (int)vmm->restored);
+    _cleanup_close_ int fd = -EBADF;
+    char new_path[512];
+    int r;
     _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
     json_decref(json);
     if (!text)
         return error_set(err, ENOMEM, "record of Firecracker: out of memory");
-    return file_write_atomic(path, text, strlen(text), 0600, err);
+    /* Whole or not at all, but not synced: a crash of the host ends the process it tells of. */
+    (void)snprintf(new_path, sizeof(new_path), "%.*s/.%s", (int)(strrchr(path, '/') - path), path,
+                   strrchr(path, '/') + 1);
+    fd = open(new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    r = fd < 0 ? -errno : fd_write_full(fd, text, strlen(text));
+    if (r >= 0 && rename(new_path, path) < 0)
+        r = -errno;
+    return r < 0 ? error_set(err, -r, "write '%s': %s", path, errno_text(-r)) : 0;
 }
 
 int fc_vmm_record_read(const char *path, struct fc_vmm *ret, struct error *err)

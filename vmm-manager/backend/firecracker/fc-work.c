@@ -367,11 +367,15 @@ static int read_claims(struct fc *b, char ***ret)
     while (d && r >= 0 && (e = readdir(d))) {
         struct fc_vmm vmm = {.pidfd = -EBADF};
 
-        if (e->d_name[0] == '.')
-            continue;
         (void)snprintf(path, sizeof(path), "%s/vms/%s", b->dir, e->d_name);
-        if (fc_vmm_record_read(path, &vmm, NULL) == -ENOENT)
+        if (e->d_name[0] == '.') {
+            (void)unlink(path); /* a record that was being written */
             continue;
+        }
+        if (fc_vmm_record_read(path, &vmm, NULL) == -ENOENT) {
+            (void)unlink(path); /* broken, by a crash of the host */
+            continue;
+        }
         vmm.pidfd = fd_close(vmm.pidfd);
         fc_uid_claim(b, vmm.jail.uid);
         r = strv_append(ret, vmm.jail.dir);

@@ -169,6 +169,7 @@ static void fc_probe(struct backend *backend, struct backend_caps *ret)
     caps.available = true;
     caps.snapshot_memory = true;
     caps.diff_snapshot = true;
+    caps.pager = b->options.pager;
     caps.elf_kernel = true;
     (void)snprintf(caps.version, sizeof(caps.version), "Firecracker %s", programs.version);
     (void)snprintf(caps.accelerator, sizeof(caps.accelerator), "kvm");
