@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -23,6 +25,7 @@
 #define MEMORY_OVERHEAD_MIB 96u
 /* Kernel and initramfs are smaller; bigger files are never copied. */
 #define COPY_MAX_BYTES (128u << 20)
+#define EMPTY_USEC (1 * USEC_PER_SEC)
 
 const char *fc_jail_cgroup_root(void)
 {
@@ -289,16 +292,22 @@ int fc_jail_compose(const struct fc_jail *jail, const char *base, struct page_so
 
 /* ---- cgroup ---- */
 
-static int limit(const struct fc_jail *jail, const char *file, const char *value, struct error *err)
+static int open_cgroup(const struct fc_jail *jail, const char *file, int flags)
 {
-    _cleanup_close_ int fd = -EBADF;
     char path[128];
-    int r;
 
     (void)snprintf(path, sizeof(path), CGROUP_ROOT "/hearth/%s/%s", jail->slot, file);
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    r = fd < 0 ? -errno : fd_write_full(fd, value, strlen(value));
-    return r < 0 ? error_set(err, -r, "write '%s' to '%s': %s", value, path, errno_text(-r)) : 0;
+    return open(path, flags | O_CLOEXEC);
+}
+
+static int limit(const struct fc_jail *jail, const char *file, const char *value, struct error *err)
+{
+    _cleanup_close_ int fd = open_cgroup(jail, file, O_WRONLY);
+    int r = fd < 0 ? -errno : fd_write_full(fd, value, strlen(value));
+
+    return r < 0 ? error_set(err, -r, "write '%s' to '%s' of cgroup 'hearth/%s': %s", value, file,
+                             jail->slot, errno_text(-r))
+                 : 0;
 }
 
 static uint64_t bytes_in_memory(const char *path)
@@ -330,14 +339,42 @@ int fc_jail_limit(const struct fc_jail *jail, uint32_t memory_mib, uint32_t cpus
     return limit(jail, "cpu.max", value, err);
 }
 
+/*
+ * Whatever is in the cgroup ends: a jailer that was given up may have started a process that nobody
+ * knows of. Waits for that until it is empty, or for a second.
+ */
+static void empty_cgroup(const struct fc_jail *jail)
+{
+    _cleanup_close_ int events = open_cgroup(jail, "cgroup.events", O_RDONLY);
+    _cleanup_close_ int kill = open_cgroup(jail, "cgroup.kill", O_WRONLY);
+    uint64_t deadline = clock_now_usec() + EMPTY_USEC, now;
+
+    if (kill >= 0)
+        (void)!write(kill, "1", 1);
+    while (events >= 0 && (now = clock_now_usec()) < deadline) {
+        struct pollfd p = {.fd = events, .events = POLLPRI};
+        char text[256];
+        ssize_t n = pread(events, text, sizeof(text) - 1, 0);
+
+        text[n > 0 ? n : 0] = '\0';
+        if (!strstr(text, "populated 1"))
+            return;
+        (void)poll(&p, 1, (int)((deadline - now) / USEC_PER_MSEC) + 1);
+    }
+}
+
 int fc_jail_remove(const struct fc_jail *jail, struct error *err)
 {
     char cgroup[128];
 
     if (jail->jailed) {
         (void)snprintf(cgroup, sizeof(cgroup), CGROUP_ROOT "/hearth/%s", jail->slot);
-        if (rmdir(cgroup) < 0 && errno != ENOENT)
-            (void)log_warning_errno(-errno, "Failed to remove cgroup '%s', ignoring", cgroup);
+        if (rmdir(cgroup) < 0 && errno == EBUSY) {
+            empty_cgroup(jail);
+            (void)rmdir(cgroup);
+        }
+        if (access(cgroup, F_OK) == 0)
+            log_warning("Failed to remove cgroup '%s', ignoring", cgroup);
     }
     return dir_remove(jail->dir, err);
 }

@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define SPAWN_USEC (20 * USEC_PER_SEC)
+#define SPAWN_USEC (60 * USEC_PER_SEC)
 #define KILL_USEC (1 * USEC_PER_SEC)
 #define PAUSE_USEC (5 * USEC_PER_SEC)
 

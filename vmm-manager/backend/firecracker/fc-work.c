@@ -16,7 +16,7 @@
 #include "pager/pager-spawn.h"
 
 /* A process that is not there after this long never will be. */
-#define LAUNCH_USEC (20 * USEC_PER_SEC)
+#define LAUNCH_USEC (60 * USEC_PER_SEC)
 #define KILL_USEC (5 * USEC_PER_SEC)
 
 /* ---- prepare ---- */
