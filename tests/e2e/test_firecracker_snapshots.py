@@ -1,9 +1,12 @@
 """Snapshots of running VMs on Firecracker: its own way of writing them, and its console that starts anew."""
 import os
+import pathlib
+import signal
 import time
 
 import pytest
 
+from client import ApiError
 from conftest import BACKEND, processes_naming, wait_until
 
 pytestmark = pytest.mark.skipif(BACKEND != "firecracker", reason="about Firecracker's own snapshots")
@@ -81,6 +84,41 @@ def test_a_chain_five_deep_over_restarts_of_the_daemon(own):
     own.kill()
     own.start()
     assert shell(box, "sha256sum < /dev/shm/data") == digest
+    box.remove()
+
+
+def pagers(hearth):
+    """Pids of hearth-pagers that serve VMs of this daemon."""
+    found = []
+    for pid in processes_naming(str(hearth.state)):
+        try:
+            if b"hearth-pager" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_memory_by_the_pager(own):
+    own.stop()
+    own.env["HEARTH_FC_PAGER"] = "1"
+    own.start()
+    box = own.create("base")
+    digest = shell(box, FILL.format(size=16 << 20))
+    for _ in range(2):
+        hibernate(box)
+        wait_until(lambda: not pagers(own), "no pager to be left of a sandbox that sleeps")
+        assert shell(box, "sha256sum < /dev/shm/data") == digest
+        assert pagers(own)
+        digest = shell(box, CHANGE.format(size=65536, seek=3))
+    running = pagers(own)  # the one that serves, and its parent that watches it
+    server = [pid for pid in running if int(pathlib.Path(f"/proc/{pid}/stat").read_text().split()[3]) in running]
+    assert len(server) == 1, running
+    os.kill(server[0], signal.SIGKILL)
+    wait_until(lambda: box.state() == "failed", "a guest without its memory to be ended")
+    with pytest.raises(ApiError) as failed:
+        box.exec("true")
+    assert failed.value.code in ("sandbox_failed", "guest_gone"), failed.value
     box.remove()
 
 
