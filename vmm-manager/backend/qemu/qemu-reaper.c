@@ -21,10 +21,10 @@
 
 #define TICKETS_MAX 64
 #define LOOK_USEC (5 * USEC_PER_MSEC)
-#define PROBING_USEC                                                                               \
-    (20 * USEC_PER_MSEC)                  /* between looks at all processes: probes are expected   \
-                                           */
-#define PROBES_USEC (100 * USEC_PER_MSEC) /* they are not, but may happen */
+/* Between looks at all processes, each of which takes milliseconds: while probes are expected, and
+ * while they are not, but may happen. */
+#define PROBING_USEC (20 * USEC_PER_MSEC)
+#define PROBES_USEC USEC_PER_SEC
 #define ID_SIZE 64
 #define DEAD_MAX 64
 
@@ -119,6 +119,7 @@ static void *reaper_main(void *userdata)
 
         if (r->n_used == 0) {
             (void)pthread_cond_wait(&r->wake, &r->lock);
+            r->looked_usec = clock_now_usec(); /* nothing to find yet */
             continue;
         }
         memcpy(tickets, r->tickets, sizeof(tickets));
