@@ -12,7 +12,8 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
-#include "store/blake.h"
+#include "store/sparse-digest.h"
+#include "store/verified.h"
 
 #define MANIFEST_BYTES_MAX (64u * 1024u)
 
@@ -185,13 +186,16 @@ int origin_parse(const char *text, struct origin *ret, struct error *err)
     return 0;
 }
 
-/* Opens DIR/NAME and measures it. `digest` NULL: only the size. */
+/*
+ * Opens DIR/NAME and measures it. `digest` NULL: only the size. `known`: the digest that it should
+ * have, which is taken over when this file was found to have it before; NULL: not yet known.
+ */
 static int file_measure(const char *dir, const char *name, uint64_t *ret_size, char *digest,
-                        bool sync, struct error *err)
+                        const char *known, struct error *err)
 {
     char path[PATH_MAX];
     _cleanup_close_ int fd = -EBADF;
-    struct stat st;
+    struct stat st, after;
     int r;
 
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >= sizeof(path))
@@ -199,18 +203,26 @@ static int file_measure(const char *dir, const char *name, uint64_t *ret_size, c
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return error_set(err, errno, "snapshot file '%s': %s", path, errno_text(errno));
+    if (!known && fsync(fd) < 0)
+        return error_set(err, errno, "snapshot file '%s': fsync: %s", path, errno_text(errno));
     if (fstat(fd, &st) < 0)
         return error_set(err, errno, "snapshot file '%s': %s", path, errno_text(errno));
     if (!S_ISREG(st.st_mode))
         return error_set(err, EINVAL, "snapshot file '%s': not a regular file", path);
-    if (sync && fsync(fd) < 0)
-        return error_set(err, errno, "snapshot file '%s': fsync: %s", path, errno_text(errno));
-    if (digest) {
-        r = blake_fd(fd, digest);
-        if (r < 0)
-            return error_set(err, -r, "snapshot file '%s': %s", path, errno_text(-r));
-    }
     *ret_size = (uint64_t)st.st_size;
+    if (!digest)
+        return 0;
+    if (known && verified_has(&st, known)) {
+        memcpy(digest, known, MANIFEST_DIGEST_SIZE);
+        return 0;
+    }
+    r = sparse_digest(fd, digest);
+    if (r >= 0 && fstat(fd, &after) < 0)
+        r = -errno;
+    if (r < 0)
+        return error_set(err, -r, "snapshot file '%s': %s", path, errno_text(-r));
+    if (verified_same(&st, &after))
+        verified_add(&st, digest);
     return 0;
 }
 
@@ -224,7 +236,7 @@ int manifest_add_file(struct manifest *m, const char *dir, const char *name, boo
         return error_set(err, E2BIG, "snapshot file '%s': too many files or name too long", name);
     file = &m->files[m->n_files];
     memset(file, 0, sizeof(*file));
-    r = file_measure(dir, name, &file->size_bytes, digest ? file->digest : NULL, true, err);
+    r = file_measure(dir, name, &file->size_bytes, digest ? file->digest : NULL, NULL, err);
     if (r < 0)
         return r;
     memcpy(file->name, name, strlen(name) + 1);
@@ -362,7 +374,8 @@ int manifest_verify(const struct manifest *m, const char *dir, struct error *err
         struct error why = {0};
         uint64_t size;
 
-        if (file_measure(dir, file->name, &size, file->digest[0] ? digest : NULL, false, &why) < 0)
+        if (file_measure(dir, file->name, &size, file->digest[0] ? digest : NULL, file->digest,
+                         &why) < 0)
             return error_set_code(err, ERR_TEMPLATE_INVALID, "%s", why.text);
         if (size != file->size_bytes)
             return error_set_code(err, ERR_TEMPLATE_INVALID,

@@ -11,7 +11,7 @@
  * What a snapshot directory says of itself, in its manifest.json. The directory is written beside,
  * the manifest last, then renamed: a directory without a readable manifest is rubbish.
  */
-#define MANIFEST_VERSION 1
+#define MANIFEST_VERSION 2
 #define MANIFEST_FILES_MAX 8u
 #define MANIFEST_ID_SIZE 33u /* 32 hex digits */
 #define MANIFEST_DIGEST_SIZE 65u
@@ -36,7 +36,8 @@ struct origin {
 struct manifest_file {
     char name[32];
     uint64_t size_bytes;
-    char digest[MANIFEST_DIGEST_SIZE]; /* BLAKE2b-256 in hex; "" when only the size is kept */
+    char
+        digest[MANIFEST_DIGEST_SIZE]; /* as sparse_digest() has it; "" when only the size is kept */
 };
 
 struct manifest {
@@ -65,5 +66,8 @@ int manifest_write(const struct manifest *m, const char *dir, struct error *err)
 /* Strict: anything unexpected is ERR_TEMPLATE_INVALID; a missing one ERR_TEMPLATE_NOT_FOUND. */
 int manifest_read(const char *dir, struct manifest *ret, struct error *err);
 int manifest_parse(const char *text, size_t size, struct manifest *ret, struct error *err);
-/* Every file is there with its size and digest, or ERR_TEMPLATE_INVALID. Blocks. */
+/*
+ * Every file is there with its size and digest, or ERR_TEMPLATE_INVALID. A file that this process
+ * has verified before is known by what stat() says of it. Blocks.
+ */
 int manifest_verify(const struct manifest *m, const char *dir, struct error *err);

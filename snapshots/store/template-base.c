@@ -6,51 +6,15 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
+#include "store/sparse-digest.h"
 #include "store/store-internal.h"
+#include "store/verified.h"
 
 /*
  * The bottom of a chain is the memory of a template: large, never changed. Reading all of it for
- * every restore would cost more than the restore, so this process remembers what it has verified by
- * what stat() says of the file; a write to it changes at least its ctime.
+ * every restore would cost more than the restore, so it is read once per life of this process.
  */
-#define VERIFIED_MAX 64u
 #define TEMPLATE_MANIFEST_MAX (64u * 1024u)
-
-struct verified {
-    struct stat st;
-    char digest[DIGEST_TEXT_SIZE];
-};
-
-static pthread_mutex_t verified_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct verified verified[VERIFIED_MAX];
-static unsigned verified_next;
-
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
-           a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
-static bool is_verified(const struct stat *st, const char *digest)
-{
-    bool found = false;
-
-    (void)pthread_mutex_lock(&verified_lock);
-    for (size_t i = 0; i < VERIFIED_MAX && !found; i++)
-        found = same_file(&verified[i].st, st) && strcmp(verified[i].digest, digest) == 0;
-    (void)pthread_mutex_unlock(&verified_lock);
-    return found;
-}
-
-static void set_verified(const struct stat *st, const char *digest)
-{
-    (void)pthread_mutex_lock(&verified_lock);
-    verified[verified_next].st = *st;
-    memcpy(verified[verified_next].digest, digest, DIGEST_TEXT_SIZE);
-    verified_next = (verified_next + 1) % VERIFIED_MAX;
-    (void)pthread_mutex_unlock(&verified_lock);
-}
 
 void template_base_done(struct template_base *b)
 {
@@ -75,9 +39,9 @@ static int check_memory(const char *path, const struct manifest_file *file, bool
                               "'%s' has %llu bytes, its manifest says %llu", path,
                               (unsigned long long)st.st_size, (unsigned long long)file->size_bytes);
     /* A template from before memory was digested: its size is all there is to check. */
-    if (!digest || !file->digest[0] || is_verified(&st, file->digest))
+    if (!digest || !file->digest[0] || verified_has(&st, file->digest))
         return 0;
-    r = blake_fd(fd, found);
+    r = sparse_digest(fd, found);
     if (r >= 0 && fstat(fd, &after) < 0)
         r = -errno;
     if (r < 0)
@@ -85,8 +49,8 @@ static int check_memory(const char *path, const struct manifest_file *file, bool
     if (strcmp(found, file->digest) != 0)
         return error_set_code(err, ERR_SNAPSHOT_INVALID,
                               "'%s' is damaged: it does not have the digest of its manifest", path);
-    if (same_file(&st, &after))
-        set_verified(&st, file->digest);
+    if (verified_same(&st, &after))
+        verified_add(&st, file->digest);
     return 0;
 }
 

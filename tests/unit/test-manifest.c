@@ -146,9 +146,9 @@ TEST(rejects_what_is_no_manifest)
 
     ASSERT_ERR(parse("", &err), EINVAL);
     ASSERT_ERR(parse("[]", &err), EINVAL);
-    ASSERT_ERR(parse("{\"version\": 2}", &err), EINVAL);
-    ASSERT_TRUE(strstr(err.text, "version 2"));
-    ASSERT_ERR(parse("{\"version\": 1, \"id\": \"x\"}", &err), EINVAL);
+    ASSERT_ERR(parse("{\"version\": 9}", &err), EINVAL);
+    ASSERT_TRUE(strstr(err.text, "version 9"));
+    ASSERT_ERR(parse("{\"version\": 2, \"id\": \"x\"}", &err), EINVAL);
     make_sample(&m);
     (void)snprintf(path, sizeof(path), "%s/manifest.json", test_tmpdir());
     ASSERT_OK(file_read(path, 65536, &text, &size, NULL));

@@ -10,6 +10,7 @@
 #include "store/io.h"
 #include "store/map.h"
 #include "store/scan.h"
+#include "store/sparse-digest.h"
 
 #define PAGE MAP_PAGE_BYTES
 
@@ -172,4 +173,29 @@ TEST(io_tells_errors_and_its_limit)
     ASSERT_OK(io_wait(io, &tag, &result));
     ASSERT_EQ(result, 4); /* the end of the file */
     (void)io_free(io);
+}
+
+TEST(a_sparse_digest_is_the_same_however_the_zeros_are_kept)
+{
+    _cleanup_close_ int sparse = make_file("sparse"), full = make_file("full");
+    _cleanup_free_ uint8_t *data = calloc(1, 40 * MAP_CHUNK_BYTES + 5000);
+    const size_t size = 40 * MAP_CHUNK_BYTES + 5000;
+    char a[DIGEST_TEXT_SIZE], b[DIGEST_TEXT_SIZE];
+
+    for (size_t i = 3; i < 40; i += 4)
+        randombytes_buf(data + i * MAP_CHUNK_BYTES + 777, 100000);
+    ASSERT_EQ(pwrite(full, data, size, 0), (long long)size);
+    ASSERT_OK(ftruncate(sparse, (off_t)size));
+    for (size_t i = 3; i < 40; i += 4)
+        ASSERT_EQ(pwrite(sparse, data + i * MAP_CHUNK_BYTES, 110000, (off_t)(i * MAP_CHUNK_BYTES)),
+                  110000);
+    ASSERT_OK(sparse_digest(full, a));
+    ASSERT_OK(sparse_digest(sparse, b));
+    ASSERT_STREQ(a, b);
+    ASSERT_EQ(pwrite(sparse, "x", 1, 5 * MAP_CHUNK_BYTES + 9), 1); /* in a hole */
+    ASSERT_OK(sparse_digest(sparse, b));
+    ASSERT_TRUE(strcmp(a, b) != 0);
+    ASSERT_OK(ftruncate(full, (off_t)size - 1));
+    ASSERT_OK(sparse_digest(full, b));
+    ASSERT_TRUE(strcmp(a, b) != 0);
 }

@@ -138,21 +138,19 @@ static int seal_file(struct seal_job *job, const char *name, bool digest)
 
     if (!path)
         return error_set(&job->err, ENOMEM, "out of memory");
-    r = manifest_add_file(&job->manifest, job->from, name, digest, &job->err);
-    if (r < 0)
-        return r;
+    /* First the mode: the file is known as verified by what stat() says of it now. */
     if (chmod(path, 0444) < 0)
         return error_set(&job->err, errno, "chmod '%s': %s", path, errno_text(errno));
-    return 0;
+    r = manifest_add_file(&job->manifest, job->from, name, digest, &job->err);
+    return MIN(r, 0);
 }
 
 static void seal_run(void *userdata)
 {
     struct seal_job *job = userdata;
 
-    /* Memory and disk are big: their size is checked; the device state is small and hashed. */
-    if (seal_file(job, TEMPLATE_MEMORY, false) < 0 || seal_file(job, TEMPLATE_STATE, true) < 0 ||
-        seal_file(job, TEMPLATE_DISK, false) < 0)
+    if (seal_file(job, TEMPLATE_MEMORY, true) < 0 || seal_file(job, TEMPLATE_STATE, true) < 0 ||
+        seal_file(job, TEMPLATE_DISK, true) < 0)
         return;
     if (manifest_write(&job->manifest, job->from, &job->err) < 0)
         return;
