@@ -17,6 +17,7 @@
 #include "base/strv.h"
 #include "erofs/store.h"
 #include "erofs/unpack.h"
+#include "oci/layout.h"
 
 #define MKFS_TIMEOUT_USEC (3600 * USEC_PER_SEC)
 
@@ -138,6 +139,14 @@ int image_import(const char *name, const char *source, image_progress_fn progres
             "'%.80s' is no name of an image: up to 63 of a-z 0-9 . _ - and a letter or "
             "digit first",
             name);
+    r = layout_import(name, source, progress, userdata, ret, err);
+    if (r <= 0) {
+        if (r < 0)
+            error_wrap(err, "import image '%s'", name);
+        else if (progress)
+            progress(100, "done", userdata);
+        return r;
+    }
     r = store_work_init(&w, err);
     if (r == 0) {
         (void)snprintf(erofs_path, sizeof(erofs_path), "%s/image", w.dir);

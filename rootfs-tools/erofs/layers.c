@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/strv.h"
 #include "erofs/store.h"
+#include "layers/layer.h"
 
 /* Layers in the store: which there are, and which nobody needs any more. */
 
@@ -28,8 +29,23 @@ bool store_has_layer(const char *diff_id)
            file_exists(pack);
 }
 
-/* Names of records as file names, for looking up what they need. */
-static int needed(char ***ret_layers, char ***ret_blobs)
+uint64_t store_layers_bytes(char *const *layers)
+{
+    uint64_t total = 0;
+    char pack[256], index[256];
+    struct layer layer;
+
+    for (size_t i = 0; layers && layers[i]; i++)
+        if (store_layer_paths(layers[i], pack, index, NULL) == 0 &&
+            layer_open(pack, index, &layer, NULL) == 0) {
+            total += (uint64_t)lseek(layer.pack_fd, 0, SEEK_END);
+            layer_close(&layer);
+        }
+    return total;
+}
+
+/* Layers that some name needs. */
+static int needed(char ***ret_layers)
 {
     _cleanup_free_ struct image *images = NULL;
     size_t count = 0;
@@ -38,8 +54,7 @@ static int needed(char ***ret_layers, char ***ret_blobs)
     for (size_t i = 0; r == 0 && i < count; i++) {
         _cleanup_record_ struct record record = {0};
 
-        r = strv_append(ret_blobs, images[i].sha256);
-        if (r == 0 && images[i].n_layers > 0)
+        if (images[i].n_layers > 0)
             r = record_find(images[i].name, &record, NULL);
         for (size_t k = 0; r == 0 && record.layers && record.layers[k]; k++)
             r = strv_append(ret_layers, record.layers[k] + 7);
@@ -55,7 +70,7 @@ static bool is_needed(char *const *list, const char *file)
     return false;
 }
 
-static void sweep(const char *sub, char *const *keep, bool blobs)
+static void sweep(const char *sub, char *const *keep)
 {
     char path[256];
     struct dirent *entry;
@@ -65,10 +80,7 @@ static void sweep(const char *sub, char *const *keep, bool blobs)
         return;
     dir = opendir(path);
     while (dir && (entry = readdir(dir))) {
-        /* A blob without a name may be what a sandbox runs from: the caller of prune knows. */
-        if (entry->d_name[0] == '.' || strlen(entry->d_name) < 64 || blobs)
-            continue;
-        if (!is_needed(keep, entry->d_name))
+        if (strlen(entry->d_name) >= 64 && !is_needed(keep, entry->d_name))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     }
     if (dir)
@@ -78,7 +90,6 @@ static void sweep(const char *sub, char *const *keep, bool blobs)
 void store_collect(void)
 {
     _cleanup_strv_ char **layers = NULL;
-    _cleanup_strv_ char **blobs = NULL;
     _cleanup_close_ int fd = -EBADF;
     char path[256];
 
@@ -87,7 +98,15 @@ void store_collect(void)
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return; /* somebody works with layers that have no name yet; the next one collects */
-    if (needed(&layers, &blobs) < 0)
+    if (needed(&layers) < 0)
         return;
-    sweep("layers", layers, false);
+    sweep("layers", layers);
+}
+
+void store_tidy(void)
+{
+    _cleanup_close_ int lock = -EBADF;
+
+    if (store_lock(&lock, NULL) == 0)
+        store_collect();
 }

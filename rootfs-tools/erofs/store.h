@@ -54,5 +54,8 @@ int store_publish_layers(struct record *record, struct image *ret, struct error 
 /* Is this layer in the store? */
 bool store_has_layer(const char *diff_id);
 int store_layer_paths(const char *diff_id, char pack[256], char index[256], struct error *err);
-/* Removes layers and blobs that no name needs, unless work is under way. The lock is held. */
+/* Bytes of the files in these layers, on top of each other or not. */
+uint64_t store_layers_bytes(char *const *diff_ids);
+/* Removes layers that no name needs, unless work is under way. The lock is held. */
 void store_collect(void);
+void store_tidy(void); /* the same, taking the lock */

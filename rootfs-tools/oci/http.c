@@ -123,18 +123,21 @@ CURL *http_easy(const char *url, bool plain_allowed, struct http_headers *header
 struct curl_slist *http_header_list(const char *bearer, const char *const *accept)
 {
     struct curl_slist *list = curl_slist_append(NULL, "Expect:"), *next = list;
+    _cleanup_buf_ struct buf line = {.max = 4096};
 
-    for (size_t i = 0; next && accept && accept[i]; i++) {
-        _cleanup_free_ char *line = string_printf("Accept: %s", accept[i]);
-
-        next = line ? curl_slist_append(list, line) : NULL;
+    /* One header with all of them: not everything on the way keeps several apart. */
+    for (size_t i = 0; accept && accept[i]; i++)
+        if (buf_printf(&line, "%s%s", i ? ", " : "Accept: ", accept[i]) < 0)
+            next = NULL;
+    if (next && accept) {
+        next = curl_slist_append(list, buf_string(&line));
         list = next ? next : list;
     }
     if (next && bearer) {
         /* libcurl does not send it on to another host when it follows a redirect. */
-        _cleanup_free_ char *line = string_printf("Authorization: Bearer %s", bearer);
+        _cleanup_free_ char *text = string_printf("Authorization: Bearer %s", bearer);
 
-        next = line ? curl_slist_append(list, line) : NULL;
+        next = text ? curl_slist_append(list, text) : NULL;
         list = next ? next : list;
     }
     if (!next) {

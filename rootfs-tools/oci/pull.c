@@ -130,7 +130,7 @@ static int on_blob(size_t i, void *userdata)
 {
     struct pull *p = userdata;
 
-    return unpackers_add(p->unpackers, p->claims[i], p->paths[i], true, &p->err);
+    return unpackers_add(p->unpackers, p->claims[i], p->paths[i], -EBADF, &p->err);
 }
 
 static void on_bytes(uint64_t bytes, uint64_t total, void *userdata)
@@ -194,21 +194,6 @@ static int get_layers(struct pull *p, struct error *err)
     return waited < 0 ? waited : r;
 }
 
-static uint64_t layer_bytes(char *const *layers)
-{
-    uint64_t total = 0;
-    char pack[256], index[256];
-    struct layer layer;
-
-    for (size_t i = 0; layers[i]; i++)
-        if (store_layer_paths(layers[i], pack, index, NULL) == 0 &&
-            layer_open(pack, index, &layer, NULL) == 0) {
-            total += (uint64_t)lseek(layer.pack_fd, 0, SEEK_END);
-            layer_close(&layer);
-        }
-    return total;
-}
-
 static int pull(struct pull *p, struct image *ret, struct error *err)
 {
     int r = registry_open(&p->ref, &p->stop, &p->registry, err);
@@ -231,7 +216,7 @@ static int pull(struct pull *p, struct image *ret, struct error *err)
     r = get_layers(p, err);
     if (r < 0)
         return r;
-    p->record.size_bytes = layer_bytes(p->record.layers);
+    p->record.size_bytes = store_layers_bytes(p->record.layers);
     return store_publish_layers(&p->record, ret, err);
 }
 
@@ -247,6 +232,9 @@ int image_pull(const struct pull_options *options, struct image *ret, struct err
     if (r < 0)
         return r;
     r = pull(&p, ret, err);
+    p.hold_fd = fd_close(p.hold_fd);
+    if (r >= 0)
+        store_tidy(); /* the name may have pointed to other layers before */
     if (r < 0) {
         error_fill(err, r, "pull failed");
         error_wrap(err, "pull '%s'", options->reference);

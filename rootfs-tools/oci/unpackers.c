@@ -22,7 +22,8 @@ struct claim {
     char diff_id[DIGEST_SIZE];
     int lock_fd; /* owned: nobody else brings this layer */
     char *path;  /* owned, when added */
-    bool consume, added;
+    int fd;      /* owned, that path names; -EBADF: path is removed */
+    bool added;
 };
 
 struct unpackers {
@@ -107,9 +108,12 @@ static void *run(void *userdata)
         number = (size_t)(c - u->claims);
         job = *c;
         c->path = NULL;
+        c->fd = -EBADF;
         (void)pthread_mutex_unlock(&u->lock);
         (void)unpack_claim(u, &job, number, &err);
-        if (job.consume)
+        if (job.fd >= 0)
+            (void)fd_close(job.fd);
+        else
             (void)unlink(job.path);
         free(job.path);
         (void)pthread_mutex_lock(&u->lock);
@@ -172,6 +176,7 @@ struct unpackers *unpackers_free(struct unpackers *u)
         (void)pthread_join(u->threads[i], NULL);
     for (size_t i = 0; i < u->n_claims; i++) {
         (void)fd_close(u->claims[i].lock_fd);
+        (void)fd_close(u->claims[i].fd);
         free(u->claims[i].path);
     }
     free(u->claims);
@@ -208,23 +213,26 @@ int unpackers_claim(struct unpackers *u, const char *diff_id, size_t *ret_claim,
 
         (void)snprintf(c->diff_id, sizeof(c->diff_id), "%s", diff_id);
         c->lock_fd = TAKE_FD(fd);
+        c->fd = -EBADF;
         *ret_claim = u->n_claims++;
     }
     (void)pthread_mutex_unlock(&u->lock);
     return r;
 }
 
-int unpackers_add(struct unpackers *u, size_t claim, const char *path, bool consume,
+int unpackers_add(struct unpackers *u, size_t claim, const char *path, int fd_consume,
                   struct error *err)
 {
     char *copy = strdup(path);
     int r = 0;
 
-    if (!copy)
+    if (!copy) {
+        (void)fd_close(fd_consume);
         return error_set(err, ENOMEM, "out of memory");
+    }
     (void)pthread_mutex_lock(&u->lock);
     u->claims[claim].path = copy;
-    u->claims[claim].consume = consume;
+    u->claims[claim].fd = fd_consume;
     u->claims[claim].added = true;
     u->next = MIN(u->next, claim);
     u->n_pending++;
@@ -237,6 +245,11 @@ int unpackers_add(struct unpackers *u, size_t claim, const char *path, bool cons
     (void)pthread_cond_broadcast(&u->changed);
     (void)pthread_mutex_unlock(&u->lock);
     return r;
+}
+
+void unpackers_packed(struct unpackers *u, uint64_t bytes)
+{
+    atomic_fetch_add(&u->budget.packed, bytes);
 }
 
 bool unpackers_failed(struct unpackers *u)

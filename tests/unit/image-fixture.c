@@ -115,5 +115,5 @@ void assert_store_is_empty(void)
 {
     _cleanup_free_ char *images = string_printf("%s/images", cache);
 
-    ASSERT_TRUE(count_files(images) <= 4);
+    ASSERT_TRUE(count_files(images) <= 5);
 }

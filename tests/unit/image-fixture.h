@@ -48,5 +48,5 @@ int import(const char *name, const char *source, struct image *ret, struct error
 
 /* Files and directories below dir. */
 size_t count_files(const char *dir);
-/* Nothing but the store's own three directories and its lock. */
+/* Nothing but the store's own three directories and its two locks. */
 void assert_store_is_empty(void);
