@@ -260,7 +260,7 @@ static int put_pages(int fd, uint64_t offset, const void *data, size_t size)
 }
 
 int fc_jail_compose(const struct fc_jail *jail, const char *base, struct page_source *pages,
-                    const char *name, struct error *err)
+                    const char *name, uint64_t deadline_usec, struct error *err)
 {
     _cleanup_close_ int fd = -EBADF;
     uint64_t offset;
@@ -281,7 +281,7 @@ int fc_jail_compose(const struct fc_jail *jail, const char *base, struct page_so
         if (offset > (uint64_t)st.st_size || size > (uint64_t)st.st_size - offset)
             return error_set_code(err, ERR_SNAPSHOT_INVALID,
                                   "the snapshot has pages beyond the end of '%s'", base);
-        r = put_pages(fd, offset, data, size);
+        r = clock_now_usec() > deadline_usec ? -ETIMEDOUT : put_pages(fd, offset, data, size);
         if (r < 0)
             return error_set(err, -r, "write '%s': %s", to, errno_text(-r));
     }

@@ -65,7 +65,7 @@ int fc_jail_copy_out(const struct fc_jail *jail, const char *name, const char *t
 
 /* A copy of `base` with `pages` over it, as a file of the jail that its user may read. */
 int fc_jail_compose(const struct fc_jail *jail, const char *base, struct page_source *pages,
-                    const char *name, struct error *err);
+                    const char *name, uint64_t deadline_usec, struct error *err);
 
 /* Removes all of it, with its cgroup. No process may be left in it. */
 int fc_jail_remove(const struct fc_jail *jail, struct error *err);

@@ -93,9 +93,9 @@ static int share_all(struct prepare_job *job)
     }
     if (job->pager_dir)
         return start_pager(job);
-    return job->pages
-               ? fc_jail_compose(&job->vmm.jail, job->memory, job->pages, FC_NAME_MEMORY, &job->err)
-               : 0;
+    return job->pages ? fc_jail_compose(&job->vmm.jail, job->memory, job->pages, FC_NAME_MEMORY,
+                                        job->deadline_usec, &job->err)
+                      : 0;
 }
 
 /* The log is a file of the jail; a second name of it stays when the jail goes. */
