@@ -6,6 +6,7 @@
 #include "api/e2b/e2b.h"
 #include "api/front/front.h"
 #include "api/native/api.h"
+#include "api/swerex/rex.h"
 #include "backend/firecracker/firecracker.h"
 #include "backend/qemu/qemu.h"
 #include "base/clock.h"
@@ -37,6 +38,7 @@ struct daemon {
     struct core *core;               /* owned */
     struct api_native *native;       /* owned */
     struct api_e2b *e2b;             /* owned */
+    struct api_swerex *rex;          /* owned */
     struct api_front *front;         /* owned */
     struct source *term, *interrupt; /* owned */
     bool leaving;
@@ -112,12 +114,15 @@ static int serve(struct daemon *d, struct error *err)
         return r;
     api_native_on_shutdown(d->native, leave, d);
     r = e2b_new(d->core, &d->e2b, err);
+    if (r >= 0)
+        r = swerex_new(d->core, &d->rex, err);
     if (r < 0)
         return r;
     /* Those that claim by header first. */
     e2b_apis(d->e2b, apis);
     options.n_apis = E2B_APIS;
     apis[options.n_apis++] = api_native_http(d->native);
+    apis[options.n_apis++] = swerex_http(d->rex);
     (void)snprintf(address_path, sizeof(address_path), "%s/hearthd.url", d->options.state_dir);
     return api_front_new(&options, &d->front, err);
 }
@@ -189,6 +194,7 @@ static int run(struct daemon *d)
         r = loop_run(d->loop);
     }
     d->front = api_front_free(d->front);
+    d->rex = swerex_free(d->rex);
     d->e2b = e2b_free(d->e2b);
     d->native = api_native_free(d->native);
     d->core = core_free(d->core);

@@ -5,8 +5,8 @@
 
 #include "api/e2b/files-auth.h"
 #include "api/e2b/handlers.h"
-#include "api/e2b/multipart.h"
-#include "api/e2b/upload.h"
+#include "api/multipart.h"
+#include "api/front/upload.h"
 #include "api/e2b/wait.h"
 #include "base/strv.h"
 #include "model/text.h"

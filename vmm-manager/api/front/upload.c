@@ -1,4 +1,4 @@
-#include "api/e2b/upload.h"
+#include "api/front/upload.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "api/e2b/e2b-private.h"
+#include "host/files.h"
 
 /*
  * One file written into a guest: as the user first, and where the user may not, as root with the
