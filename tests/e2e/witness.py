@@ -1,0 +1,69 @@
+"""A sandbox that would notice if a snapshot changed, lost or repeated anything of it."""
+import hashlib
+import os
+import time
+
+MIB = 1 << 20
+
+
+class Witness:
+    """Half of its memory is a file in tmpfs, another file is on its disk, and a process counts.
+
+    What the files must hold is known here, on the host; the counter writes one number a line, so that
+    a skipped or repeated step is a line that is not its own number.
+    """
+
+    def __init__(self, hearth, memory_mib=96, **spec):
+        self.hearth = hearth
+        self.box = hearth.create("base", memory_mib=memory_mib, **spec)
+        self.sums = {}
+        self.box.run("mkdir /ram; mount -t tmpfs -o size=90% tmpfs /ram")
+        for path, size in (("/ram/half", memory_mib // 2 * MIB), ("/root/disk", 8 * MIB)):
+            data = os.urandom(size)
+            self.box.client.request("PUT", f"{self.box.url}/files", data, query={"path": path}, raw=True)
+            self.sums[path] = hashlib.sha256(data).hexdigest()
+        self.box.run("cd /var; kept=yes; exec 7>/root/open; echo before >&7")
+        self.box.run("(i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done > /root/count 2>/dev/null) &")
+        self.identity = self.box.run("cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname")["stdout"]
+        self.counted = 0
+
+    def check_sums(self):
+        out = self.box.exec("sha256sum", *self.sums, http_timeout=600)["stdout"]
+        assert dict(line.split()[::-1] for line in out.splitlines()) == self.sums
+
+    def check_counter(self):
+        """Every line is its own number; at least as many as at the last look, and it counts on."""
+        script = "awk 'NR != $1 { print \"line\", NR, \"says\", $1; exit } END { print NR }' /root/count"
+        out = self.box.exec("sh", "-c", script)["stdout"].split()
+        assert len(out) == 1, out
+        count = int(out[0])
+        assert count >= self.counted, (count, self.counted)
+        self.counted = count
+
+    def check_clock(self):
+        before = time.time()
+        guest = float(self.box.exec("date", "+%s.%N")["stdout"])
+        assert before - 1 < guest < time.time() + 1, (before, guest)
+
+    def check_session(self):
+        """The same shell: directory, variable, open descriptor, identity."""
+        result = self.box.run("echo again >&7; pwd; echo $kept; head -1 /root/open")
+        assert result["stdout"] == "/var\nyes\nbefore\n", result
+        same = self.box.run("cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname")["stdout"]
+        assert same == self.identity, (same, self.identity)
+
+    def check(self, sums=True):
+        self.check_clock()
+        self.check_session()
+        self.check_counter()
+        if sums:
+            self.check_sums()
+
+
+def snapshots(hearth):
+    return hearth.client.get("/v1/snapshots")["snapshots"]
+
+
+def stored(hearth):
+    """What lies in the store, half-made ones included."""
+    return sorted(path.name for path in (hearth.state / "snapshots").iterdir())
