@@ -1,8 +1,8 @@
 """Sleep and waking: by hand, by idleness, at the end of the life time, across daemons that die."""
+import http.client
 import json
 import os
 import random
-import subprocess
 import threading
 import time
 
@@ -103,8 +103,7 @@ def test_what_sleeps_too_long_is_removed(own):
 def test_every_touch_wakes(own):
     box = own.create("base")
     box.run("cd /tmp; n=0; echo content > /tmp/f")
-    (listener := own.client.post(f"{box.url}/exec", {"argv": [
-        "sh", "-c", "while :; do echo from-the-guest | nc -l -p 900 -q 0 || sleep 1; done"], "detach": True}))
+    listener = own.client.post(f"{box.url}/exec", {"argv": ["sleep", "1000"], "detach": True})
     touches = [
         lambda: box.exec("true")["exit_code"] == 0,
         lambda: box.run("n=$((n+1)); echo $n")["exit_code"] == 0,
@@ -251,10 +250,8 @@ def test_daemon_killed_at_any_point_of_a_pause_or_resume(own, request):
             for verb in ("hibernate", "resume"):
                 try:
                     own.client.post(f"{box.url}/{verb}")
-                except (ApiError, OSError, ValueError):
-                    pass
-                except Exception as error:  # http.client's own
-                    assert "HTTP" in type(error).__mro__[1].__name__ or True, error
+                except (ApiError, OSError, http.client.HTTPException):
+                    pass  # the daemon dies under it
         thread = threading.Thread(target=change)
         thread.start()
         time.sleep(rng.random() * 1.5)  # the moment is what varies
