@@ -362,3 +362,14 @@ uint64_t snapshot_store_bytes(struct snapshot_store *s)
     (void)pthread_mutex_unlock(&s->lock);
     return bytes;
 }
+
+unsigned snapshot_depth(struct snapshot_store *s, const char *id)
+{
+    unsigned depth = 0;
+
+    (void)pthread_mutex_lock(&s->lock);
+    for (struct entry *e = store_find(s, id); e && depth < SNAPSHOT_CHAIN_MAX; depth++)
+        e = e->parent[0] ? store_find(s, e->parent) : NULL;
+    (void)pthread_mutex_unlock(&s->lock);
+    return depth;
+}

@@ -280,6 +280,20 @@ static int fake_snapshot(struct backend *b, const char *id, const char *state_fi
     return answer(f, &a);
 }
 
+static bool is_stopped(struct fake *f, const char *id)
+{
+    struct fake_vm *vm = find(f, id);
+    _cleanup_free_ char *path = NULL, *text = NULL;
+    const char *state;
+    size_t size;
+
+    path = vm ? string_printf("/proc/%d/stat", (int)vm->pid) : NULL;
+    if (!path || file_read(path, 4096, &text, &size, NULL) < 0)
+        return false;
+    state = strrchr(text, ')');
+    return state && strncmp(state, ") T", 3) == 0;
+}
+
 static int fake_resume(struct backend *b, const char *id, backend_done_fn done, void *userdata)
 {
     struct fake *f = (struct fake *)b;
@@ -288,10 +302,10 @@ static int fake_resume(struct backend *b, const char *id, backend_done_fn done, 
     fake_knobs.n_resumes++;
     if (fake_knobs.fail_resume)
         (void)error_set_code(&a.err, ERR_BACKEND_FAILED, "resume fails as the test wants");
-    else
+    else if (fake_knobs.closes_console && is_stopped(f, id))
+        signal_vm(f, id, SIGUSR2, &a.err); /* seen first when it goes on */
+    if (!fake_knobs.fail_resume)
         signal_vm(f, id, SIGCONT, &a.err);
-    if (fake_knobs.closes_console)
-        signal_vm(f, id, SIGUSR2, &a.err);
     return answer(f, &a);
 }
 

@@ -26,22 +26,24 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     bool read;
     enum fault_kind kind;
-    char step[64]; /* or the file of the trace */
+    char step[256]; /* or the file of the trace */
 } fault;
 
-static void fault_read(void)
+static void fault_read(const char *text)
 {
     static const struct {
         const char *name;
         enum fault_kind kind;
     } kinds[] = {{"kill", FAULT_KILL}, {"enospc", FAULT_ENOSPC}, {"eio", FAULT_EIO}};
-    const char *text = getenv("HEARTH_FAULT"), *colon = text ? strchr(text, ':') : NULL;
+    const char *colon = text ? strchr(text, ':') : NULL;
 
     fault.read = true;
+    fault.kind = FAULT_NONE;
     if (!colon)
         return;
     if (strncmp(text, "trace:", strlen("trace:")) == 0) {
         fault.kind = FAULT_TRACE;
+        (void)snprintf(fault.step, sizeof(fault.step), "%s", colon + 1);
         return;
     }
     (void)snprintf(fault.step, sizeof(fault.step), "%.*s", (int)(colon - text), text);
@@ -53,11 +55,17 @@ static void fault_read(void)
 
 static void trace(const char *step)
 {
-    const char *path = getenv("HEARTH_FAULT") + strlen("trace:");
-    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    _cleanup_close_ int fd = open(fault.step, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
     if (fd >= 0)
         (void)dprintf(fd, "%s\n", step);
+}
+
+void fault_set(const char *text)
+{
+    (void)pthread_mutex_lock(&lock);
+    fault_read(text);
+    (void)pthread_mutex_unlock(&lock);
 }
 
 int fault_at(const char *step)
@@ -66,7 +74,7 @@ int fault_at(const char *step)
 
     (void)pthread_mutex_lock(&lock);
     if (!fault.read)
-        fault_read();
+        fault_read(getenv("HEARTH_FAULT"));
     if (fault.kind == FAULT_TRACE) {
         trace(step);
     } else if (fault.kind != FAULT_NONE && strcmp(fault.step, step) == 0) {

@@ -10,3 +10,5 @@
  * so that a test enumerates the steps from a trace and then breaks each. Any thread.
  */
 int fault_at(const char *step); /* 0 or a negative errno */
+/* In place of the variable; NULL: none. */
+void fault_set(const char *text);

@@ -39,6 +39,8 @@
  * sandbox that is being adopted is RUNNING (or PAUSING) with a console that is being connected:
  * whatever happens to it meanwhile takes the ordinary ways of the lifecycle table.
  */
+#define ADOPT_PAUSE_USEC (50 * USEC_PER_MSEC)
+
 struct kept_snapshot {
     char id[MANIFEST_ID_SIZE];
     char sandbox[65]; /* that is to resume from it; "" of a fork */
@@ -138,11 +140,41 @@ static void on_adopted_ready(struct guest_link *link, void *userdata)
     sandbox_waits_kick(sb);
 }
 
+static void adopt_link(struct sandbox *sb);
+
+static int on_adopt_retry(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct sandbox *sb = userdata;
+
+    (void)s;
+    (void)now_usec;
+    sb->retry = source_free(sb->retry);
+    if (sb->adopting)
+        adopt_link(sb);
+    return 0;
+}
+
+/* After a resume a connection may still meet the end of the one before it. */
+static bool adopt_again(struct sandbox *sb, const struct error *err)
+{
+    uint64_t now = clock_now_usec();
+
+    if (!sb->adopting || !sb->held || err->code == ERR_GUEST_PROTOCOL ||
+        now >= sb->reconnect_until_usec)
+        return false;
+    sb->link = guest_link_free(sb->link);
+    sb->retry = source_free(sb->retry);
+    return loop_add_timer(sb->core->loop, "adopt-retry", now + ADOPT_PAUSE_USEC, on_adopt_retry, sb,
+                          &sb->retry) >= 0;
+}
+
 static void on_adopted_broken(struct guest_link *link, const struct error *reason, void *userdata)
 {
     struct sandbox *sb = userdata;
     struct error err = *reason;
 
+    if (adopt_again(sb, &err))
+        return;
     if (sb->adopting)
         guest_fate_explain("after a restart of the daemon", sb->vm.log_path, &err);
     if (sb->adopting && sb->state == SANDBOX_PAUSING)
@@ -194,6 +226,7 @@ static void on_unpaused(const struct error *err, void *userdata)
         return;
     if (err) /* it may never have been paused: the guest tells */
         log_sandbox(LOG_LEVEL_DEBUG, sb->id, "Not resumed: %s", err->text);
+    sb->reconnect_until_usec = clock_now_usec() + core_answer_timeout_usec(sb->core);
     adopt_link(sb);
 }
 

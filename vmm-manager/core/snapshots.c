@@ -10,6 +10,8 @@
 #include "core/fork.h"
 #include "core/sandbox-private.h"
 
+#define DEPTH_MAX 8u /* a longer chain is made one: every restore reads all of it */
+
 /* One job for all of it: which fields are used depends on the verb. */
 struct job {
     struct core *core;            /* weak, not for the worker */
@@ -122,6 +124,17 @@ int snapshots_prepare(struct core *core, struct backend_slot *slot, snapshots_pr
 
 /* ---- seal ---- */
 
+/* Before anybody has it open, or lies over it; if it cannot be, the next one is. */
+static void keep_flat(struct job *job)
+{
+    struct error err = {0};
+
+    if (snapshot_depth(job->store, job->info.id) < DEPTH_MAX)
+        return;
+    if (snapshot_flatten(job->store, job->info.id, NULL, NULL, &err) < 0)
+        log_debug("Snapshot '%s' stays over others: %s", job->info.id, err.text);
+}
+
 static void seal_run(void *userdata)
 {
     struct job *job = userdata;
@@ -129,6 +142,8 @@ static void seal_run(void *userdata)
     if (step(job, "take-seal") >= 0 &&
         snapshot_writer_seal(job->writer, &job->info, &job->err) >= 0)
         (void)step(job, "take-sealed");
+    if (!job->err.errnum)
+        keep_flat(job);
     job->writer = snapshot_writer_free(job->writer);
     /* As if the answer had been lost: what is sealed must not stay. */
     if (job->err.errnum && job->info.id[0])

@@ -33,6 +33,8 @@
  * Calls that cannot be taken back are counted here (busy) and in sb->pending. After take_abort()
  * their callbacks only end the take.
  */
+#define RELINK_PAUSE_USEC (50 * USEC_PER_MSEC)
+
 enum take_step {
     TAKE_PREPARE,
     TAKE_FREEZE,
@@ -245,17 +247,43 @@ static void release_relink(struct take *t)
     struct error reason = {0};
     int r;
 
-    t->release = RELEASE_RELINK;
+    if (t->release != RELEASE_RELINK) {
+        t->release = RELEASE_RELINK;
+        sb->reconnecting = true;
+        sb->reconnect_until_usec = clock_now_usec() + core_answer_timeout_usec(sb->core);
+    }
     (void)error_set_code(&reason, ERR_UNAVAILABLE,
                          "sandbox '%s': its console was closed by a snapshot; ask again", sb->id);
     sandbox_drop_console(sb, &reason);
-    sb->reconnecting = true;
-    sb->reconnect_until_usec = clock_now_usec() + core_answer_timeout_usec(sb->core);
     r = sandbox_reconnect(sb);
     if (r < 0) {
         (void)error_set(&reason, -r, "connect: %s", errno_text(-r));
         release_failed(t, &reason);
     }
+}
+
+static int on_relink(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct take *t = userdata;
+
+    (void)s;
+    (void)now_usec;
+    t->soon = source_free(t->soon);
+    release_relink(t);
+    return 0;
+}
+
+/* A connection may still meet the end of the one before it. */
+static void relink_broken(struct take *t, const struct error *reason)
+{
+    uint64_t now = clock_now_usec();
+
+    t->soon = source_free(t->soon);
+    if (reason->code != ERR_GUEST_PROTOCOL && now < t->sandbox->reconnect_until_usec &&
+        loop_add_timer(t->sandbox->core->loop, "take-relink", now + RELINK_PAUSE_USEC, on_relink, t,
+                       &t->soon) >= 0)
+        return;
+    release_failed(t, reason);
 }
 
 void take_reconnected(struct sandbox *sb)
@@ -377,7 +405,7 @@ bool take_console_broken(struct sandbox *sb, const struct error *reason)
     if (!t || !sb->held)
         return false;
     if (t->release == RELEASE_RELINK) {
-        release_failed(t, &why);
+        relink_broken(t, &why);
         return true;
     }
     /* Calls to it have failed by now; the way back connects again. */
