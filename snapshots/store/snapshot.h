@@ -130,6 +130,8 @@ int snapshot_repair(struct snapshot_store *s, bool drop, snapshot_repair_fn fn, 
  * finding it is ERR_SNAPSHOT_NOT_FOUND.
  */
 int snapshot_remove(struct snapshot_store *s, const char *id, struct error *err);
+/* How many memory files lie over the template's, this one included; 0: no such snapshot. */
+unsigned snapshot_depth(struct snapshot_store *s, const char *id);
 /*
  * Makes it lie directly over the template; the same pages in one file. Those over it do not notice.
  * ERR_SNAPSHOT_IN_USE when somebody has it, or one over it, open: then another time.
