@@ -37,6 +37,7 @@
 #define RECORD_USEC (30 * USEC_PER_SEC)
 #define STATS_USEC (100 * USEC_PER_MSEC)
 #define STALE_MAX 100000u
+#define LEARN_SHARE 16u /* an addition of less than one part of so many is not worth it */
 
 struct server {
     const struct serve *o;
@@ -49,7 +50,8 @@ struct server {
     const void *run_data;
     size_t run_pages;
     struct working_set record; /* first touches */
-    bool recording;
+    size_t known;              /* of these, that the working set had already */
+    bool recording;            /* they are noted; one page a fault when none is known */
     pthread_t writer;
     bool writing;
     uint64_t first_usec, last_usec; /* faults; 0: none yet */
@@ -78,7 +80,7 @@ static void write_stats(struct server *s)
                          ", \"retries\": %" PRIu64 ", \"prefetched\": %" PRIu64
                          ", \"prefetch_usec\": %" PRIu64 ", \"recorded\": %zu, \"busy\": %s}\n",
                          g->faults, g->pages, g->zeros, g->installs, g->removed, g->retries,
-                         g->prefetched, s->prefetch_usec, s->record.count,
+                         g->prefetched, s->prefetch_usec, s->record.count - s->known,
                          s->batch || s->recording ? "true" : "false");
     if (!beside || !text)
         return;
@@ -107,7 +109,7 @@ static void end_record(struct server *s)
         return;
     s->recording = false;
     s->stats_changed = true;
-    if (s->record.count == 0)
+    if (s->record.count - s->known <= s->known / LEARN_SHARE)
         return;
     /* Beside: a sync takes long, and faults go on. */
     s->writing = pthread_create(&s->writer, NULL, write_record, s) == 0;
@@ -139,7 +141,8 @@ static int serve_page(struct server *s, uint64_t page, struct error *err)
         break;
     }
     s->stale = 0;
-    r = memory_read(s->o->memory, page, s->recording ? 1 : AROUND_PAGES, &data, &count, err);
+    r = memory_read(s->o->memory, page, s->recording && s->known == 0 ? 1 : AROUND_PAGES, &data,
+                    &count, err);
     if (r < 0)
         return r;
     r = guest_install(g, page, data, count);
@@ -267,7 +270,9 @@ static int start(struct server *s, struct error *err)
             s->expected[set.pages[i] / 8] |= (uint8_t)(1u << (set.pages[i] % 8));
         r = s->expected ? memory_batch_new(s->o->memory, &set, &s->batch, err)
                         : error_set(err, ENOMEM, "working set: out of memory");
-        working_set_done(&set);
+        s->known = set.count;
+        s->record = set;
+        s->recording = s->known > 0 && s->known < s->guest->n_pages / 2;
         return r;
     }
     if (r != -ENOENT)
@@ -284,7 +289,7 @@ static int timeout_msec(const struct server *s)
         return s->run_pages > 0 ? RETRY_MSEC : 0;
     if (s->n_waiting > 0)
         return RETRY_MSEC;
-    if (s->recording || s->stats_changed)
+    if ((s->recording && s->first_usec > 0) || s->stats_changed)
         return (int)(STATS_USEC / USEC_PER_MSEC);
     return -1;
 }
@@ -293,7 +298,7 @@ static void tick(struct server *s)
 {
     uint64_t now = clock_now_usec();
 
-    if (s->recording && s->first_usec > 0 &&
+    if (s->recording && !s->batch && s->first_usec > 0 &&
         (now - s->last_usec > QUIET_USEC || now - s->first_usec > RECORD_USEC))
         end_record(s);
     if (s->stats_changed && now - s->stats_usec > STATS_USEC)

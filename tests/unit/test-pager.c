@@ -242,6 +242,27 @@ static void log_says(const char *what)
 
 /* ---- behaviour ---- */
 
+static int watch_stats(void)
+{
+    int fd = inotify_init1(IN_CLOEXEC);
+
+    ASSERT_TRUE(fd >= 0);
+    ASSERT_OK(inotify_add_watch(fd, test_tmpdir(), IN_MOVED_TO));
+    return fd;
+}
+
+/* Until its counters say that a fault was served. */
+static void wait_for_service(int watch)
+{
+    while (!file_exists(stats_path) || stat_of("faults") == 0) {
+        struct pollfd waited = {.fd = watch, .events = POLLIN};
+        char events[4096];
+
+        ASSERT_EQ(poll(&waited, 1, 20000), 1);
+        ASSERT_TRUE(read(watch, events, sizeof(events)) > 0);
+    }
+}
+
 static void *check_quarter(void *userdata)
 {
     struct vmm *v = ((void **)userdata)[0];
@@ -299,7 +320,7 @@ static void vmm_touches(struct vmm *v)
 TEST(a_working_set_is_recorded_once_and_then_installed_in_batches)
 {
     char ids[3][MANIFEST_ID_SIZE], path[400];
-    unsigned pages[400];
+    unsigned pages[900];
     struct vmm like = {.pages = pages, .n_pages = ARRAY_SIZE(pages)};
     long long before, after;
 
@@ -331,6 +352,77 @@ TEST(a_working_set_is_recorded_once_and_then_installed_in_batches)
     must_start();
     ASSERT_EQ(wait_all(start_vmm(vmm_touches, &like)), 0);
     ASSERT_EQ(stat_of("recorded"), ARRAY_SIZE(pages));
+    fixture_done(&fixture);
+}
+
+TEST(a_working_set_that_is_too_small_grows)
+{
+    char ids[3][MANIFEST_ID_SIZE];
+    unsigned pages[400];
+    struct vmm like = {.pages = pages, .n_pages = 20};
+    long long first, second;
+
+    setup("grow");
+    make_chain(ids);
+    use(ids[2]);
+    for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
+        pages[i] = i * 607 % FIXTURE_PAGES;
+    must_start();
+    ASSERT_EQ(wait_all(start_vmm(vmm_touches, &like)), 0); /* ends early */
+    ASSERT_EQ(stat_of("recorded"), 20);
+    like.n_pages = ARRAY_SIZE(pages);
+    must_start();
+    ASSERT_EQ(wait_all(start_vmm(vmm_touches, &like)), 0);
+    first = stat_of("faults");
+    ASSERT_TRUE(stat_of("recorded") > 20);
+    for (int round = 0; round < 3; round++) {
+        must_start();
+        ASSERT_EQ(wait_all(start_vmm(vmm_touches, &like)), 0);
+    }
+    second = stat_of("faults");
+    printf("  %lld faults, later %lld\n", first, second);
+    ASSERT_TRUE(second * 4 < first);
+    fixture_done(&fixture);
+}
+
+static int go[2];
+
+static void vmm_reads_in_two_parts(struct vmm *v)
+{
+    char byte;
+
+    vmm_hand_over(v);
+    for (uint64_t page = 0; page < FIXTURE_PAGES; page++) {
+        if (page == FIXTURE_PAGES / 4)
+            ASSERT_EQ(read(go[0], &byte, 1), 1);
+        ASSERT_MEMEQ(vmm_page(v, page), v->f->memory + page * PAGE, PAGE);
+    }
+}
+
+TEST(a_snapshot_may_be_made_anew_and_removed_while_it_is_served)
+{
+    char ids[3][MANIFEST_ID_SIZE];
+    _cleanup_close_ int watch = -EBADF;
+    pid_t vmm;
+
+    setup("anew");
+    make_chain(ids);
+    use(ids[2]);
+    watch = watch_stats();
+    ASSERT_OK(pipe2(go, O_CLOEXEC));
+    must_start();
+    vmm = start_vmm(vmm_reads_in_two_parts, &(struct vmm){0});
+    wait_for_service(watch);
+    ASSERT_OK(snapshot_flatten(fixture.store, ids[2], NULL, NULL, NULL));
+    ASSERT_OK(snapshot_compress(fixture.store, ids[2], NULL, NULL, NULL));
+    for (int i = 0; i < 3; i++)
+        ASSERT_OK(snapshot_remove(fixture.store, ids[i], NULL));
+    ASSERT_EQ(fixture_entries(&fixture), 0);
+    ASSERT_EQ(write(go[1], "x", 1), 1);
+    ASSERT_EQ(wait_all(vmm), 0);
+    ASSERT_OK(close(go[0]));
+    ASSERT_OK(close(go[1]));
+    ASSERT_EQ(fixture_entries(&fixture), 0); /* no working set in a directory of its own */
     fixture_done(&fixture);
 }
 
@@ -463,27 +555,6 @@ static void vmm_waits_for_its_end(struct vmm *v)
     ASSERT_MEMEQ(vmm_page(v, 0), v->f->memory, PAGE);
     for (;;)
         (void)pause();
-}
-
-static int watch_stats(void)
-{
-    int fd = inotify_init1(IN_CLOEXEC);
-
-    ASSERT_TRUE(fd >= 0);
-    ASSERT_OK(inotify_add_watch(fd, test_tmpdir(), IN_MOVED_TO));
-    return fd;
-}
-
-/* Until its counters say that a fault was served. */
-static void wait_for_service(int watch)
-{
-    while (!file_exists(stats_path) || stat_of("faults") == 0) {
-        struct pollfd waited = {.fd = watch, .events = POLLIN};
-        char events[4096];
-
-        ASSERT_EQ(poll(&waited, 1, 20000), 1);
-        ASSERT_TRUE(read(watch, events, sizeof(events)) > 0);
-    }
 }
 
 /* The one child of a process; 0: none yet. */
