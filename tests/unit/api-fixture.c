@@ -171,6 +171,7 @@ struct frame api_frame(struct client *c)
 
     client_wait_size(c, STREAM_HEADER_SIZE);
     const uint8_t *h = buf_data(&c->in);
+    ASSERT_TRUE(h != NULL);
     frame.type = h[0];
     frame.size = (size_t)h[4] << 24 | (size_t)h[5] << 16 | (size_t)h[6] << 8 | h[7];
     ASSERT_TRUE(h[1] == 0 && h[2] == 0 && h[3] == 0 && frame.size <= STREAM_PAYLOAD_MAX);

@@ -154,7 +154,9 @@ void error_wrap(struct error *err, const char *format, ...)
     (void)vsnprintf(text, sizeof(text), format, ap);
     va_end(ap);
     n = strlen(text);
-    (void)snprintf(text + n, sizeof(text) - n, ": %.*s", (int)sizeof(err->text), err->text);
+    if (n + strlen(": ") < sizeof(text))
+        (void)snprintf(text + n, sizeof(text) - n, ": %.*s", (int)(sizeof(text) - n - 3),
+                       err->text);
     memcpy(err->text, text, sizeof(text));
 }
 
