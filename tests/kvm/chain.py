@@ -33,7 +33,7 @@ def open_hearth(directory):
 def make(directory):
     hearth = open_hearth(directory)
     box = hearth.create("base", memory_mib=256)
-    digest = shell(box, FILL.format(size=64 << 20))
+    digest = shell(box, FILL.format(mib=64))
     ids = []
     for turn in range(DEPTH):
         asleep = hibernate(box)
