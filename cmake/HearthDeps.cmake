@@ -1,6 +1,7 @@
 # Libraries of the distribution, as imported targets so that their headers count as system headers.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
+pkg_check_modules(GNUTLS REQUIRED IMPORTED_TARGET gnutls)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)

@@ -18,9 +18,6 @@
  * its own eventfd, our loop sees it through the epoll descriptor, and MHD calls back again.
  */
 
-/* No version of TLS that has been given up. */
-static char priorities[] = "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1";
-
 /*
  * A server at its limit of connections stops listening, and listens again only at the start of the
  * run after the one that closed a connection.
@@ -89,24 +86,22 @@ static struct MHD_Daemon *daemon_start(struct http_server *server,
     unsigned flags =
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
 
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, options->tls_cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, options->tls_key},
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
+    struct MHD_OptionItem listening[] = {
+        {MHD_OPTION_LISTEN_SOCKET, options->listen_fd, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
 
-    if (options->tls_cert)
-        flags |= MHD_USE_TLS;
-    else
-        tls[0].option = MHD_OPTION_END;
-    return MHD_start_daemon(
-        flags, /* port= */ 0, NULL, NULL, request_access, server, MHD_OPTION_EXTERNAL_LOGGER,
-        on_log, NULL, MHD_OPTION_LISTEN_SOCKET, options->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-        server->connections, MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX, MHD_OPTION_URI_LOG_CALLBACK,
-        request_new, server, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
-        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    if (options->listen_fd < 0) {
+        flags |= MHD_USE_NO_LISTEN_SOCKET;
+        listening[0].option = MHD_OPTION_END;
+    }
+    return MHD_start_daemon(flags, /* port= */ 0, NULL, NULL, request_access, server,
+                            MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_CONNECTION_LIMIT,
+                            server->connections, MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX,
+                            MHD_OPTION_URI_LOG_CALLBACK, request_new, server,
+                            MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
+                            MHD_OPTION_ARRAY, listening, MHD_OPTION_END);
 }
 
 int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
@@ -125,15 +120,13 @@ int http_server_new(struct loop *loop, const struct http_options *options, struc
     server->seen = options->seen;
     server->userdata = options->userdata;
     server->cors = options->cors;
-    server->tls = options->tls_cert != NULL;
+    server->listens = options->listen_fd >= 0;
+    server->half_is_gone = options->half_is_gone;
     server->connections = options->connections ? options->connections : HTTP_CONNECTIONS_MAX;
     server->idle_sec = options->idle_sec ? options->idle_sec : HTTP_IDLE_SEC;
     server->daemon = daemon_start(server, options);
     if (!server->daemon) {
-        r = server->tls ? error_set(err, EINVAL,
-                                    "http: libmicrohttpd does not start: certificate and key do "
-                                    "not fit together, or are none")
-                        : error_set(err, EIO, "http: libmicrohttpd does not start");
+        r = error_set(err, EIO, "http: libmicrohttpd does not start");
         goto fail;
     }
     info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -156,12 +149,23 @@ fail:
     return r;
 }
 
+int http_server_adopt(struct http_server *server, int fd, const void *address,
+                      unsigned address_size)
+{
+    /* It closes what it cannot serve. */
+    if (MHD_add_connection(server->daemon, fd, address, (socklen_t)address_size) != MHD_YES)
+        return -EAGAIN;
+    server_kick(server);
+    return 0;
+}
+
 void http_server_drain(struct http_server *server)
 {
     if (server->draining)
         return;
     server->draining = true;
-    (void)MHD_quiesce_daemon(server->daemon); /* the listening socket is not ours to close */
+    if (server->listens)
+        (void)MHD_quiesce_daemon(server->daemon); /* the socket is not ours to close */
 }
 
 size_t http_server_busy(const struct http_server *server)

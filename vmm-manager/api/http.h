@@ -69,7 +69,8 @@ struct http_seen {
 };
 
 struct http_options {
-    int listen_fd;               /* bound, listening, non-blocking; stays the caller's */
+    /* Bound, listening, non-blocking; stays the caller's. Negative: see http_server_adopt(). */
+    int listen_fd;
     const struct http_api *apis; /* copied; at most HTTP_APIS_MAX */
     size_t n_apis;
     uint32_t idle_sec;    /* 0: HTTP_IDLE_SEC */
@@ -82,14 +83,17 @@ struct http_options {
     int (*authorize)(struct request *req, void *userdata, struct error *err);
     void (*seen)(const struct http_seen *seen, void *userdata); /* may be NULL */
     void *userdata;                                             /* weak, of these two */
-    char *tls_cert, *tls_key; /* PEM; NULL: no TLS. Weak, must stay while the server is */
-    bool cors;                /* lets pages of other origins in: nothing here uses cookies */
+    bool cors;         /* lets pages of other origins in: nothing here uses cookies */
+    bool half_is_gone; /* a client that ends its half of the connection has gone away */
 };
 
 int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
                     struct error *err);
 /* Ends all requests and streams (REQUEST_STOPPED). Not from inside a handler. Always NULL. */
 struct http_server *http_server_free(struct http_server *server);
+/* Serves a connection that somebody else accepted; takes `fd`, even on failure. */
+int http_server_adopt(struct http_server *server, int fd, const void *address,
+                      unsigned address_size);
 /* No more connections or requests are taken; answers under way go on. */
 void http_server_drain(struct http_server *server);
 /* Requests whose answer is under way, without streams and what left HTTP. */

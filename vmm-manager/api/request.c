@@ -6,6 +6,7 @@
 #include <strings.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -46,7 +47,7 @@ void request_finish(struct request *req, enum request_end why)
         over(state, why);
 }
 
-/* EPOLLHUP only: a client that closed its sending half still waits for its answer. */
+/* On a Unix socket a client that closed its sending half may still wait for its answer. */
 static int on_hup(struct source *s, int fd, uint32_t events, void *userdata)
 {
     struct request *req = userdata;
@@ -70,7 +71,8 @@ void request_suspend(struct request *req)
         MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (!info)
         return;
-    int r = loop_add_io(req->server->loop, "http-hup", info->connect_fd, 0, on_hup, req, &req->hup);
+    int r = loop_add_io(req->server->loop, "http-hup", info->connect_fd,
+                        req->server->half_is_gone ? EPOLLRDHUP : 0, on_hup, req, &req->hup);
     if (r < 0)
         log_warning_errno(r, "http: cannot watch a client, ignoring");
 }
@@ -221,11 +223,8 @@ static enum MHD_Result request_drop(struct request *req)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-    /*
-     * Small and the first bytes of the answer: the socket's buffer has room for it. Under TLS there
-     * is no way past MHD: the client sees that it was cut.
-     */
-    if (req->raw && info && !req->server->tls)
+    /* Small and the first bytes of the answer: the socket's buffer has room for it. */
+    if (req->raw && info)
         (void)send(info->connect_fd, req->raw, strlen(req->raw), MSG_NOSIGNAL | MSG_DONTWAIT);
     return MHD_NO;
 }

@@ -75,7 +75,7 @@ struct http_server {
     int (*authorize)(struct request *req, void *userdata, struct error *err);
     void (*seen)(const struct http_seen *seen, void *userdata);
     void *userdata;
-    bool tls, cors;
+    bool listens, cors, half_is_gone;
     bool draining;
     struct request *requests; /* each owned by its connection */
     struct upgrade *upgrades; /* each owned by its state */

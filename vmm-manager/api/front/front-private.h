@@ -6,6 +6,7 @@
 /* The front, for its own files. */
 struct access_log;
 struct metrics;
+struct tls_front;
 
 struct api_front {
     struct core *core;  /* weak */
@@ -15,6 +16,7 @@ struct api_front {
     struct unix_listener own;
     int tcp_fd;                     /* owned */
     struct http_server *host, *tcp; /* owned */
+    struct tls_front *tls;          /* owned; NULL: in the clear */
     char *cert, *key;               /* owned: PEM */
     struct metrics *metrics;        /* owned */
     struct access_log *access_log;  /* owned, may be NULL */

@@ -12,6 +12,7 @@
 #include "api/front/front-private.h"
 #include "api/front/metrics.h"
 #include "api/front/ops.h"
+#include "api/tls.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -108,6 +109,13 @@ static int front_listen(struct api_front *front, const char *where, char *addres
     return r;
 }
 
+static int on_tls(int fd, const void *address, unsigned address_size, void *userdata)
+{
+    struct api_front *front = userdata;
+
+    return http_server_adopt(front->tcp, fd, address, address_size);
+}
+
 static int front_tcp(struct api_front *front, const struct api_front_options *options,
                      struct error *err)
 {
@@ -135,10 +143,20 @@ static int front_tcp(struct api_front *front, const struct api_front_options *op
     http.connections = TCP_CONNECTIONS_MAX;
     http.authorize = authorize_key;
     http.cors = true;
-    http.listen_fd = front->tcp_fd;
-    http.tls_cert = front->cert;
-    http.tls_key = front->key;
+    /* TCP tells no other way that the client is gone. */
+    http.half_is_gone = true;
+    http.listen_fd = front->cert ? -EBADF : front->tcp_fd;
     r = http_server_new(options->loop, &http, &front->tcp, err);
+    if (r >= 0 && front->cert) {
+        const struct tls_options tls = {
+            .listen_fd = front->tcp_fd,
+            .cert = front->cert,
+            .key = front->key,
+            .adopt = on_tls,
+            .userdata = front,
+        };
+        r = tls_front_new(options->loop, &tls, &front->tls, err);
+    }
     if (r < 0)
         return r;
     (void)snprintf(front->url, sizeof(front->url), "%s://%s", front->cert ? "https" : "http",
@@ -209,6 +227,7 @@ struct api_front *api_front_free(struct api_front *front)
         return NULL;
     front->drain = source_free(front->drain);
     front->tcp = http_server_free(front->tcp);
+    front->tls = tls_front_free(front->tls);
     front->host = http_server_free(front->host);
     if (front->url[0] && front->address_path)
         (void)unlink(front->address_path);
@@ -261,6 +280,8 @@ int api_front_drain(struct api_front *front, uint64_t timeout_usec, void (*done)
     http_server_drain(front->host);
     if (front->tcp)
         http_server_drain(front->tcp);
+    if (front->tls)
+        tls_front_drain(front->tls);
     front->drain_until_usec = now + timeout_usec;
     front->drained = done;
     front->drained_userdata = userdata;
