@@ -235,7 +235,10 @@ def test_tls_serves_requests_uploads_and_streams(own):
     host, number = url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(number)), timeout=10) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert not sock.recv(100).startswith(b"HTTP/1.1 200")
+        try:
+            assert not sock.recv(100).startswith(b"HTTP/1")
+        except ConnectionResetError:
+            pass
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.set_ciphers("ALL:@SECLEVEL=0")

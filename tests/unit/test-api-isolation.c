@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/e2b/e2b.h"
+#include "api/front/ops.h"
 #include "api/native/native.h"
 #include "base/strv.h"
 #include "core/keys.h"
@@ -48,6 +50,17 @@ static const struct {
      "{\"registry\": \"/\", \"username\": \"x\", \"password\": \"x\"}"},
     {"POST /v1/registries/logout", "{\"registry\": \"x\"}"},
     {"POST /v1/keys", "{\"tenant\": \"one\"}"},
+    {"POST /v2/sandboxes", "{\"templateID\": \"none\"}"},
+    {"POST /sandboxes", "{\"templateID\": \"none\"}"},
+    {"POST /v2/sandboxes/ID/connect", "{\"timeout\": 5}"},
+    {"POST /sandboxes/ID/connect", "{\"timeout\": 5}"},
+    {"POST /sandboxes/ID/resume", "{\"timeout\": 5}"},
+    {"POST /sandboxes/ID/pause", "{}"},
+    {"POST /sandboxes/ID/timeout", "{\"timeout\": 5}"},
+    {"POST /sandboxes/ID/refreshes", "{\"duration\": 5}"},
+    {"PUT /sandboxes/ID/network", "{}"},
+    {"POST /sandboxes/ID/fork", "{\"count\": 1}"},
+    {"POST /sandboxes/ID/snapshots", "{}"},
     {"PUT /v1/pools/ID", "{\"size\": 1}"},
 };
 
@@ -100,6 +113,11 @@ struct matrix {
     char own[64], other[64], other_admin[64], viewer[64];
     char id[32], never[32]; /* of tenant one's sandbox; of none, as long */
     unsigned asked;
+    struct api_e2b *e2b;
+    struct api_front *own_front; /* of the fixture, on its socket */
+    struct http_api apis[E2B_APIS + 1];
+    bool data_plane;        /* requests name the sandbox in headers */
+    const char *credential; /* a header line of these; NULL: none */
 };
 
 static unsigned ask(struct matrix *m, const struct route *route, const char *key, const char *id,
@@ -109,7 +127,14 @@ static unsigned ask(struct matrix *m, const struct route *route, const char *key
                               ? "Connection: Upgrade\r\nUpgrade: hearth-stream\r\n"
                               : NULL;
     char *path = path_of(route, id, query);
-    unsigned status = api_ask_as(&m->f, key, upgrade, route->method, path, body_of(route), c);
+    _cleanup_free_ char *whose =
+        m->data_plane ? string_printf("E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: %s\r\n%s", id,
+                                      route->method[0] == '*' ? "8080" : "49983",
+                                      m->credential ? m->credential : "")
+                      : NULL;
+    const char *method = route->method[0] == '*' ? "GET" : route->method;
+    unsigned status = api_ask_as(&m->f, key, whose ? whose : upgrade, method, path,
+                                 m->data_plane ? "{}" : body_of(route), c);
     free(path);
     m->asked++;
     return status;
@@ -177,12 +202,69 @@ static void check_route(struct matrix *m, const struct route *route)
     }
 }
 
+/* ---- the data plane of E2B: a sandbox's own token instead of a key ---- */
+
+static void check_data_plane(struct matrix *m, const struct route *route)
+{
+    char wrong[SANDBOX_TOKEN_SIZE], other[SANDBOX_TOKEN_SIZE], late[URL_SIGNATURE_SIZE];
+    char token[SANDBOX_TOKEN_SIZE];
+    _cleanup_free_ char *query = NULL;
+    m->data_plane = true;
+    /* Without any, with the other tenant's keys, with a wrong token, with another sandbox's. */
+    expect_same_as_never(m, route, NULL);
+    expect_same_as_never(m, route, m->other_admin);
+    expect_same_as_never(m, route, m->other);
+    memset(wrong, '0', sizeof(wrong) - 1);
+    wrong[sizeof(wrong) - 1] = '\0';
+    core_sandbox_token(m->f.core.core, m->f.id, "envd", other);
+    _cleanup_free_ char *with_wrong = string_printf("X-Access-Token: %s\r\n", wrong);
+    _cleanup_free_ char *with_other = string_printf("X-Access-Token: %s\r\n", other);
+    m->credential = with_wrong;
+    expect_same_as_never(m, route, NULL);
+    m->credential = with_other;
+    expect_same_as_never(m, route, NULL);
+    m->credential = NULL;
+    /* A signature that was good once. */
+    core_sandbox_token(m->f.core.core, m->id, "envd", token);
+    url_signature("/etc/hostname", strcmp(route->method, "GET") == 0 ? "read" : "write", "", token,
+                  "1000000000", late);
+    query = string_printf("&signature=%s&signature_expiration=1000000000", late);
+    struct client c;
+    unsigned status = ask(m, route, NULL, m->id, query, &c);
+    if (status < 400)
+        test_fail(__FILE__, __LINE__, "%s %s with an expired signature: %u", route->method,
+                  route->pattern, status);
+    client_close(&c);
+    m->data_plane = false;
+}
+
+static void serve_all(struct matrix *m)
+{
+    struct error err = {0};
+    char path[200];
+    (void)snprintf(path, sizeof(path), "%s.all", m->f.path);
+    ASSERT_OK(e2b_new(m->f.core.core, &m->e2b, &err));
+    e2b_apis(m->e2b, m->apis);
+    m->apis[E2B_APIS] = api_native_http(m->f.api);
+    const struct api_front_options options = {
+        .core = m->f.core.core,
+        .loop = m->f.core.loop,
+        .socket_path = path,
+        .listen = "127.0.0.1:0",
+        .apis = m->apis,
+        .n_apis = E2B_APIS + 1,
+    };
+    m->own_front = m->f.front;
+    ASSERT_OK(api_front_new(&options, &m->f.front, &err));
+}
+
 static void matrix_begin(struct matrix *m)
 {
     struct client c;
     json_t *json;
     *m = (struct matrix){0};
-    api_begin_listening(&m->f, "127.0.0.1:0");
+    api_begin(&m->f);
+    serve_all(m);
     api_key(&m->f, "one", "user", NULL, m->own);
     api_key(&m->f, "one", "viewer", NULL, m->viewer);
     api_key(&m->f, "two", "user", NULL, m->other);
@@ -198,17 +280,38 @@ static void matrix_begin(struct matrix *m)
     m->never[1] = m->never[1] == 'x' ? 'y' : 'x';
 }
 
+static void matrix_end(struct matrix *m)
+{
+    m->f.front = api_front_free(m->f.front);
+    m->f.front = m->own_front;
+    m->e2b = e2b_free(m->e2b);
+    api_end(&m->f);
+}
+
 TEST(no_route_lets_the_wrong_one_in)
 {
     struct matrix m;
+    size_t routes = ops_routes_count;
     matrix_begin(&m);
-    for (size_t i = 0; i < native_routes_count; i++)
-        check_route(&m, &native_routes[i]);
-    printf("isolation: %zu routes, %u requests\n", native_routes_count, m.asked);
-    ASSERT_TRUE(m.asked >= 5 * native_routes_count);
+    for (size_t i = 0; i < ops_routes_count; i++)
+        check_route(&m, &ops_routes[i]);
+    for (size_t a = 0; a < ARRAY_SIZE(m.apis); a++) {
+        for (size_t i = 0; i < m.apis[a].n_routes; i++) {
+            const struct route *route = &m.apis[a].routes[i];
+            if (!m.apis[a].claims)
+                check_route(&m, route);
+            else if (strcmp(route->pattern, "/health") !=
+                     0) /* which is for everybody, by protocol */
+                check_data_plane(&m, route);
+        }
+        routes += m.apis[a].n_routes;
+    }
+    printf("isolation: %zu routes of %zu APIs, %u requests\n", routes, ARRAY_SIZE(m.apis) + 1,
+           m.asked);
+    ASSERT_TRUE(m.asked >= 5 * (routes - 5));
     /* It is all still there for who owns it. */
     struct client c;
     ASSERT_EQ(api_ask_as(&m.f, m.own, NULL, "GET", "/v1/sandboxes/secret-name", NULL, &c), 200);
     client_close(&c);
-    api_end(&m.f);
+    matrix_end(&m);
 }

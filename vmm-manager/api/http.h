@@ -24,7 +24,7 @@ struct request;
 #define REQUEST_HEADERS_MAX 64u /* of an answer */
 #define HTTP_CONNECTIONS_MAX 1024u
 #define HTTP_IDLE_SEC 30u             /* without a byte, before a request is complete */
-#define HTTP_MEMORY_MAX (64u * 1024u) /* of a connection: its headers and one piece of its body */
+#define HTTP_MEMORY_MAX (32u * 1024u) /* of a connection: its headers and one piece of its body */
 
 /*
  * One API of a server: a table of routes with what belongs to them. A request goes to the first API
@@ -58,7 +58,7 @@ struct http_api {
 struct http_seen {
     const char *api, *method, *pattern; /* "-" when it matched none */
     const char *target;                 /* as the client wrote it, with its query */
-    const char *peer;                   /* address of the client, "unix" */
+    const void *peer;                   /* struct sockaddr of the client */
     const struct principal *principal;
     unsigned status; /* 0: none was sent */
     uint64_t started_usec, duration_usec;

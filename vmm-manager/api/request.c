@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -374,32 +372,17 @@ enum MHD_Result request_access(void *cls, struct MHD_Connection *conn, const cha
     return request_advance(req, first);
 }
 
-static void peer_text(struct request *req, char *text, size_t size)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *address = info ? info->client_addr : NULL;
-
-    (void)snprintf(text, size, "unix");
-    if (address && address->sa_family == AF_INET)
-        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr,
-                        text, (socklen_t)size);
-    else if (address && address->sa_family == AF_INET6)
-        (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr,
-                        text, (socklen_t)size);
-}
-
 static void request_tell(struct request *req, enum request_end why)
 {
     const struct http_server *server = req->server;
-    char peer[INET6_ADDRSTRLEN];
 
     if (!server->seen || !req->method[0])
         return;
-    peer_text(req, peer, sizeof(peer));
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(req->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct http_seen seen = {
         .target = request_target(req),
-        .peer = peer,
+        .peer = info ? info->client_addr : NULL,
         .api = req->api ? req->api->name : "-",
         .method = req->method,
         .pattern = req->route ? req->route->pattern : "-",

@@ -93,6 +93,8 @@ const struct sandbox_spec *sandbox_get_spec(const struct sandbox *sb);
 pid_t sandbox_pid(const struct sandbox *sb);
 const char *sandbox_log_path(const struct sandbox *sb);
 json_t *sandbox_to_json(const struct sandbox *sb);
+/* The same as text, kept until it changes: weak, NULL when out of memory. */
+const char *sandbox_to_text(struct sandbox *sb, size_t *ret_size);
 uint64_t sandbox_created_wall_usec(const struct sandbox *sb);
 /* When it is ended or put to sleep, 0: never. */
 uint64_t sandbox_expires_wall_usec(const struct sandbox *sb);

@@ -1,3 +1,5 @@
+#include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -81,4 +83,75 @@ json_t *sandbox_to_json(const struct sandbox *sb)
     if (!json_object_get(json, "env"))
         (void)json_object_set_new(json, "env", json_object());
     return json;
+}
+
+/* ---- kept as text ---- */
+
+/*
+ * What it says changes with its row (sandbox_store() counts), and with the few things that no row
+ * holds. With a sanitizer every use is compared with a fresh one, so that a change which goes past
+ * both does not go unseen by the tests.
+ */
+struct sandbox_text {
+    uint64_t revision, expires;
+    enum sandbox_state state;
+    int errnum;
+    pid_t pid;
+    size_t size;
+    char *data; /* owned */
+};
+
+void sandbox_text_free(struct sandbox *sb)
+{
+    if (sb->text)
+        free(sb->text->data);
+    free(sb->text);
+    sb->text = NULL;
+}
+
+static char *fresh_text(const struct sandbox *sb)
+{
+    json_t *json = sandbox_to_json(sb);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+
+    json_decref(json);
+    return text;
+}
+
+static bool is_current(const struct sandbox *sb)
+{
+    const struct sandbox_text *t = sb->text;
+    bool current = t && t->data && t->revision == sb->revision && t->state == sb->state &&
+                   t->pid == sb->vm.pid && t->errnum == sb->failure.errnum &&
+                   t->expires == sandbox_expires_wall_usec(sb);
+
+#ifdef __SANITIZE_ADDRESS__
+    if (current) {
+        _cleanup_free_ char *now = fresh_text(sb);
+        assert(!now || strcmp(now, t->data) == 0);
+    }
+#endif
+    return current;
+}
+
+const char *sandbox_to_text(struct sandbox *sb, size_t *ret_size)
+{
+    if (!sb->text)
+        sb->text = calloc(1, sizeof(*sb->text));
+    if (!sb->text)
+        return NULL;
+    if (!is_current(sb)) {
+        free(sb->text->data);
+        *sb->text = (struct sandbox_text){
+            .revision = sb->revision,
+            .expires = sandbox_expires_wall_usec(sb),
+            .state = sb->state,
+            .errnum = sb->failure.errnum,
+            .pid = sb->vm.pid,
+            .data = fresh_text(sb),
+        };
+        sb->text->size = sb->text->data ? strlen(sb->text->data) : 0;
+    }
+    *ret_size = sb->text->size;
+    return sb->text->data;
 }

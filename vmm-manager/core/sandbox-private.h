@@ -98,6 +98,8 @@ struct sandbox {
     struct source *deadline; /* owned: of the state */
     struct source *lifetime; /* owned */
     struct timings timings;
+    uint64_t revision;         /* of what its row says: see sandbox_store() */
+    struct sandbox_text *text; /* owned: sandbox_to_text() */
 };
 
 int sandbox_new(struct core *core, const struct sandbox_spec *spec, const char *id,
@@ -118,6 +120,7 @@ void sandbox_quiesce(struct sandbox *sb);
 
 /* Writes the row; a failure is returned and logged by the caller. */
 int sandbox_store(struct sandbox *sb, struct error *err);
+void sandbox_text_free(struct sandbox *sb);
 /* The same for what a claim has changed. */
 int sandbox_store_claim(struct sandbox *sb, struct error *err);
 /* From its row, in state CREATING: the caller decides what it is. Not listed in the core. */

@@ -34,6 +34,7 @@ int sandbox_store(struct sandbox *sb, struct error *err)
     char timings[TIMINGS_SIZE], identity[IDENTITY_SIZE];
 
     format_identity(&sb->identity, identity);
+    sb->revision++;
     json_decref(spec_json);
     json_decref(origin_json);
     if (!spec || (sb->slot && !origin))

@@ -79,6 +79,7 @@ struct sandbox *sandbox_free(struct sandbox *sb)
         sb->removals = waiter->next;
         free(waiter);
     }
+    sandbox_text_free(sb);
     sandbox_spec_done(&sb->spec);
     free(sb->dir);
     free(sb);

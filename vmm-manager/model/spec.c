@@ -45,6 +45,7 @@ void sandbox_spec_init(struct sandbox_spec *spec)
         .cpus = 1,
         .memory_mib = 256,
         .disk_mib = 4096,
+        .private_ports = true,
     };
 }
 
@@ -198,7 +199,7 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
         set_strv(o, "entrypoint", spec->entrypoint) < 0 || set_strv(o, "cmd", spec->cmd) < 0 ||
         json_object_set_new(o, "env", env_to_json(spec->env)) < 0 ||
         (spec->metadata && json_object_set_new(o, "metadata", env_to_json(spec->metadata)) < 0) ||
-        (spec->private_ports && json_object_set_new(o, "private_ports", json_true()) < 0)) {
+        json_object_set_new(o, "private_ports", json_boolean(spec->private_ports)) < 0) {
         json_decref(o);
         return NULL;
     }

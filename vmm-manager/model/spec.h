@@ -37,7 +37,7 @@ struct sandbox_spec {
     uint32_t retention_sec; /* removed when asleep for so long; 0: never */
     char *on_timeout;       /* "kill", "hibernate"; NULL: kill */
     char **metadata;        /* of the client's, "K=V"; never read by us */
-    bool private_ports;     /* its ports need a token */
+    bool private_ports;     /* its ports need a token by E2B's way to them; true by default */
     char *tenant;           /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
 };
 

@@ -1,8 +1,11 @@
 #include "api/front/access-log.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,17 +57,29 @@ static json_t *shown_path(const char *target)
     return json_text(path);
 }
 
+static void peer_text(const struct sockaddr *address, char *text, size_t size)
+{
+    (void)snprintf(text, size, "unix");
+    if (address && address->sa_family == AF_INET)
+        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr,
+                        text, (socklen_t)size);
+    else if (address && address->sa_family == AF_INET6)
+        (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr,
+                        text, (socklen_t)size);
+}
+
 void access_log_write(struct access_log *log, const struct http_seen *seen)
 {
     const struct principal *who = seen->principal;
-    char time[32];
+    char time[32], peer[INET6_ADDRSTRLEN];
     json_t *line;
     _cleanup_free_ char *text = NULL;
     size_t size;
 
+    peer_text(seen->peer, peer, sizeof(peer));
     clock_format_wall(clock_wall_usec() - seen->duration_usec, time, sizeof(time));
     line = json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:I, s:I}", "time", time, "peer",
-                     seen->peer, "api", seen->api, "method", seen->method, "path",
+                     peer, "api", seen->api, "method", seen->method, "path",
                      shown_path(seen->target), "route", seen->pattern, "status", (int)seen->status,
                      "duration_ms", (double)seen->duration_usec / 1000, "bytes_in",
                      (json_int_t)seen->bytes_in, "bytes_out", (json_int_t)seen->bytes_out);

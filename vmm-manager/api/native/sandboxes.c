@@ -31,12 +31,23 @@ void handle_sandboxes(struct request *req)
     native_answer_list(req, "sandboxes", list, order);
 }
 
+static void answer_sandbox(struct request *req, struct sandbox *sb)
+{
+    size_t size;
+    const char *text = sandbox_to_text(sb, &size);
+
+    if (text)
+        request_answer_bytes(req, 200, "application/json", text, size);
+    else
+        request_answer(req, 200, NULL);
+}
+
 void handle_sandbox(struct request *req)
 {
     struct sandbox *sb = native_sandbox(req);
 
     if (sb)
-        request_answer(req, 200, sandbox_to_json(sb));
+        answer_sandbox(req, sb);
 }
 
 static void on_removed(const struct error *err, void *userdata)
