@@ -62,6 +62,7 @@ static const struct {
     {"POST /sandboxes/ID/fork", "{\"count\": 1}"},
     {"POST /sandboxes/ID/snapshots", "{}"},
     {"PUT /v1/pools/ID", "{\"size\": 1}"},
+    {"POST /v1/templates", "{\"name\": \"t\"}"},
 };
 
 static const char *body_of(const struct route *route)

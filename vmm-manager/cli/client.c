@@ -196,6 +196,15 @@ static int take_line(struct cli *cli, const char *line, const char *key, json_t 
                         json_is_integer(percent) ? (int)json_integer_value(percent) : -1);
         return 0;
     }
+    member = json_object_get(json, "output");
+    if (member) {
+        const char *text = json_string_value(member);
+
+        progress_end(&cli->progress);
+        if (text && text[0])
+            (void)fprintf(stderr, "%s%s", text, text[strlen(text) - 1] == '\n' ? "" : "\n");
+        return 0;
+    }
     member = json_object_get(json, "error");
     if (member)
         return client_error(member, err);

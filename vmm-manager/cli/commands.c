@@ -118,9 +118,25 @@ const struct command commands[] = {
      "The release that Hearth is tested with, checked by the SHA-256 that is published beside\n"
      "it, or by --sha256.",
      NULL},
+    {"template build", "NAME", 1, 1,
+     OPT(IMAGE) | OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND) | OPT(RUN) | OPT(COPY) |
+         OPT(READY) | OPT(READY_TIMEOUT) | OPT(WARM),
+     NEVER, COMPLETE_TEMPLATE, verb_template_build,
+     "Set up a machine once and keep it as a template",
+     "Boots the image, takes the steps in order and keeps memory and disk as they are then: every\n"
+     "sandbox of `--template NAME` starts there, with what runs in it. Built again with the same\n"
+     "steps, and the same content of what they copy, it is there at once.",
+     "  hearth template build api --image base --copy ./app:/srv/app \\\n"
+     "      --run 'cd /srv/app && python3 -m compileall .' \\\n"
+     "      --run 'setsid python3 -m http.server 8000 >/dev/null 2>&1 &' \\\n"
+     "      --ready 'python3 -c \"import socket; socket.create_connection((\\\"127.0.0.1\\\", "
+     "8000))\"'\n"
+     "  hearth run --template api -- ps"},
+    {"template inspect", "NAME", 1, 1, 0, NEVER, COMPLETE_TEMPLATE, verb_template_inspect,
+     "Show a template and how it was made", NULL, NULL},
     {"template ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_template_ls, "List templates", NULL,
      NULL},
-    {"template rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_TEMPLATE, verb_template_rm,
+    {"template rm", "NAME...", 1, ARGS_ANY, 0, NEVER, COMPLETE_TEMPLATE, verb_template_rm,
      "Remove templates", NULL, NULL},
     {"pool ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_pool_ls, "List warm pools",
      "A pool keeps sandboxes of a template running and ready; `run` and `create` take one of them\n"

@@ -92,11 +92,37 @@ const struct option_def option_defs[OPTION_COUNT] = {
                                "read the password from stdin"},
     [OPTION_ENTRYPOINT] = {"entrypoint", 0, "PROGRAM", OPTION_TYPE_STRING, AT(entrypoint),
                            "run this instead of the image's entrypoint"},
+    [OPTION_RUN] = {"run", 0, "CMD", OPTION_TYPE_STEP, AT(steps),
+                    "run a command with /bin/sh; repeat for more, in order with --copy"},
+    [OPTION_COPY] = {"copy", 0, "SRC:DST", OPTION_TYPE_STEP, AT(steps),
+                     "copy a file or directory of this host to exactly DST"},
+    [OPTION_READY] = {"ready", 0, "CMD", OPTION_TYPE_STRING, AT(ready),
+                      "then run this until it succeeds"},
+    [OPTION_READY_TIMEOUT] = {"ready-timeout", 0, "TIME", OPTION_TYPE_DURATION, AT(ready_usec),
+                              "how long that may take (default: 60s)"},
+    [OPTION_WARM] = {"warm", 0, "CMD", OPTION_TYPE_LIST, AT(warm),
+                     "and this in every sandbox that waits in a pool; repeat for more"},
 };
 
 void options_done(struct options *o)
 {
     o->env = strv_free(o->env);
+    o->steps = strv_free(o->steps);
+    o->warm = strv_free(o->warm);
+}
+
+static int add_text(const struct option_def *def, char ***list, const char *value,
+                    struct error *err)
+{
+    _cleanup_free_ char *text = def->type == OPTION_TYPE_STEP
+                                    ? string_printf("%s=%s", def->name, value)
+                                    : string_printf("%s", value);
+
+    if (value[0] == '\0')
+        return error_set(err, EINVAL, "--%s: empty value", def->name);
+    return text && strv_append(list, text) >= 0
+               ? 0
+               : error_set(err, ENOMEM, "--%s: out of memory", def->name);
 }
 
 static int add_env(char ***env, const char *text, struct error *err)
@@ -143,6 +169,8 @@ static int set_number(const struct option_def *def, const char *value, uint64_t 
     case OPTION_TYPE_FLAG:
     case OPTION_TYPE_STRING:
     case OPTION_TYPE_ENV:
+    case OPTION_TYPE_LIST:
+    case OPTION_TYPE_STEP:
     default:
         return -EINVAL;
     }
@@ -167,6 +195,8 @@ static const char *expectation(enum option_type type)
     case OPTION_TYPE_FLAG:
     case OPTION_TYPE_STRING:
     case OPTION_TYPE_ENV:
+    case OPTION_TYPE_LIST:
+    case OPTION_TYPE_STEP:
         break;
     }
     return "another value";
@@ -190,6 +220,9 @@ static int set_option(struct options *o, const struct option_def *def, const cha
     case OPTION_TYPE_ENV:
         r = add_env(field, value, err);
         return r < 0 ? error_fill(err, r, "--%s", def->name) : 0;
+    case OPTION_TYPE_LIST:
+    case OPTION_TYPE_STEP:
+        return add_text(def, field, value, err);
     case OPTION_TYPE_COUNT:
     case OPTION_TYPE_MIB:
     case OPTION_TYPE_BYTES:

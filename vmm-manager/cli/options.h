@@ -56,8 +56,13 @@ enum option_id {
     OPTION_USERNAME,
     OPTION_PASSWORD_STDIN,
     OPTION_ENTRYPOINT,
+    OPTION_RUN,
+    OPTION_COPY,
+    OPTION_READY,
+    OPTION_READY_TIMEOUT,
+    OPTION_WARM,
 };
-#define OPTION_COUNT (OPTION_ENTRYPOINT + 1)
+#define OPTION_COUNT (OPTION_WARM + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -74,6 +79,8 @@ enum option_type {
     OPTION_TYPE_BYTES,    /* size, kept in bytes */
     OPTION_TYPE_DURATION, /* kept in microseconds */
     OPTION_TYPE_ENV,      /* "K=V", or "K" to pass on ours; may be repeated */
+    OPTION_TYPE_LIST,     /* a text each time */
+    OPTION_TYPE_STEP, /* the same, kept as "NAME=TEXT": several options fill one list in order */
 };
 
 struct option_def {
@@ -102,7 +109,11 @@ struct options {
     const char *on_timeout, *from;
     uint64_t children;
     bool tree;
-    char **env; /* owned, "K=V" */
+    char **env;   /* owned, "K=V" */
+    char **steps; /* owned, "run=CMD" or "copy=SRC:DST" */
+    char **warm;  /* owned */
+    const char *ready;
+    uint64_t ready_usec;
 };
 void options_done(struct options *o);
 

@@ -43,6 +43,8 @@ int verb_kernel_ls(struct cli *cli, char **args, uint32_t count);
 int verb_kernel_fetch(struct cli *cli, char **args, uint32_t count);
 int verb_firecracker_install(struct cli *cli, char **args, uint32_t count);
 int verb_kernel_build(struct cli *cli, char **args, uint32_t count);
+int verb_template_build(struct cli *cli, char **args, uint32_t count);
+int verb_template_inspect(struct cli *cli, char **args, uint32_t count);
 int verb_template_ls(struct cli *cli, char **args, uint32_t count);
 int verb_template_rm(struct cli *cli, char **args, uint32_t count);
 int verb_pool_ls(struct cli *cli, char **args, uint32_t count);

@@ -137,7 +137,7 @@ int creation_claim(struct sandbox *sb, const struct sandbox_spec *spec, bool at_
                    const struct sandbox_create_callbacks *cb, void *userdata, struct error *err)
 {
     uint64_t began = clock_now_usec();
-    bool waits = spec->name && template_has_processes(sb->core, sb->template_id);
+    bool waits = spec->name && template_has_recipe(sb->core, sb->template_id);
     int r;
 
     r = take_over(sb, spec);

@@ -80,6 +80,7 @@ struct core {
     struct once *once; /* each owned by who made it; see idempotency.c */
     size_t n_once;
     struct core_listener *listeners, *telling; /* each owned by who made it; see events.c */
+    struct template_make *makes;               /* each owned by who made it */
     struct resolve_entry *resolved;            /* owned list; see resolve-cache.h */
     struct pool *pools;                        /* owned list */
     uint32_t pool_size;                        /* of a pool that nobody configured; 0: no pools */

@@ -314,6 +314,7 @@ struct core *core_free(struct core *core)
         (void)sandbox_free(core->sandboxes[i]);
     forks_free(core);
     resolve_cache_clear(core);
+    template_makes_free(core);
     templates_free(core);
     for (size_t i = 0; i < core->n_slots; i++) {
         core->slots[i].backend = core->slots[i].backend->ops->free(core->slots[i].backend);

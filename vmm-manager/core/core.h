@@ -209,7 +209,29 @@ bool core_image_in_use(struct core *core, const char *image_sha256);
 /* Digests of all those, with those of templates that only wait: a strv, owned by the caller. */
 char **core_images_in_use(struct core *core);
 json_t *core_templates_to_json(struct core *core);
-int core_template_remove(struct core *core, const char *id, struct error *err);
+/* One, by id or name, with its recipe; NULL and err when there is none. */
+json_t *core_template_to_json(struct core *core, const char *id_or_name, struct error *err);
+int core_template_remove(struct core *core, const char *id_or_name, struct error *err);
+
+/* A named template: an image, set up once by a recipe, then kept as a snapshot. */
+struct recipe;
+struct template_make;
+struct template_make_callbacks {
+    void (*on_progress)(const char *step, int percent, void *userdata);
+    /* The end of what a command printed that failed. */
+    void (*on_output)(const char *text, size_t size, void *userdata);
+    /* Once: it is there under its name (borrowed), or err says why not. */
+    void (*on_done)(const json_t *template, const struct error *err, void *userdata);
+};
+/*
+ * `machine` says image, size and backend; all is copied. One that was made of the same image and
+ * the same steps, copied files included, is taken as it is. Callbacks come from the loop.
+ */
+int core_template_make(struct core *core, const char *name, const struct sandbox_spec *machine,
+                       const struct recipe *recipe, const struct template_make_callbacks *cb,
+                       void *userdata, struct template_make **ret, struct error *err);
+/* No callback comes any more; what is being made is made, without the name. Always NULL. */
+struct template_make *template_make_free(struct template_make *make);
 json_t *core_pools_to_json(struct core *core);
 /* How many warm ones this template (id or name) keeps, for good; 0: none. *ret: its pool as JSON.
  */

@@ -308,9 +308,10 @@ static void step_boot_cold(struct sandbox *sb)
     struct creation *c = sb->creation;
     struct error err = {0};
 
-    if (sb->pooled) { /* only a clone of the template will do */
-        (void)error_set_code(&err, ERR_TEMPLATE_INVALID, "sandbox '%s': cannot be restored",
-                             sb->id);
+    if (sb->pooled || c->resolution.recipe) { /* only a clone of the template will do */
+        (void)error_set_code(&err, ERR_TEMPLATE_INVALID,
+                             "sandbox '%s': template '%s' cannot be restored", sb->id,
+                             c->resolution.template_id);
         fail(sb, &err);
         return;
     }
@@ -331,7 +332,8 @@ static void step_boot_cold(struct sandbox *sb)
 
 static void step_template(struct sandbox *sb)
 {
-    static const struct template_callbacks callbacks = {on_template_progress, on_template};
+    static const struct template_callbacks callbacks = {.on_progress = on_template_progress,
+                                                        .on_ready = on_template};
     struct creation *c = sb->creation;
     struct error err = {0};
 
@@ -339,7 +341,8 @@ static void step_template(struct sandbox *sb)
         step_boot_cold(sb);
         return;
     }
-    if (template_acquire(sb->core, &c->resolution, &callbacks, sb, &c->wait, &err) < 0)
+    if (template_acquire(sb->core, &c->resolution, /* recipe= */ NULL, &callbacks, sb, &c->wait,
+                         &err) < 0)
         fail(sb, &err);
 }
 
@@ -374,9 +377,10 @@ static void fall_back(struct sandbox *sb, const struct error *reason)
     int r;
 
     sb->link = guest_link_free(sb->link);
-    template_discard(c->template, reason);
+    if (!c->resolution.recipe) /* else somebody made it with care: he is told, it stays */
+        template_discard(c->template, reason);
     c->template = template_unref(c->template);
-    if (c->fell_back || sb->pooled) {
+    if (c->fell_back || sb->pooled || c->resolution.recipe) {
         fail(sb, reason);
         return;
     }

@@ -11,12 +11,14 @@
 #include "base/paths.h"
 #include "base/strv.h"
 #include "core/resolve-cache.h"
+#include "core/template.h"
 #include "kernel/vmlinux.h"
 #include "oci/pull.h"
 
 struct resolve_job {
-    struct core *core;        /* weak; the worker reads only what never changes in it */
-    struct sandbox_spec spec; /* owned */
+    struct core *core;                  /* weak; the worker reads only what never changes in it */
+    struct sandbox_spec spec;           /* owned */
+    char template_id[MANIFEST_ID_SIZE]; /* that the spec names; "": none */
     resolve_progress_fn progress;
     resolve_done_fn done;
     void *userdata;
@@ -165,7 +167,7 @@ static void watch_sources(struct resolve_job *job)
     const char *cache = paths_cache_dir(), *kernel = getenv("HEARTH_KERNEL");
 
     if (job->spec.template)
-        watch_printf(job, "%s/%s/manifest.json", job->core->templates_dir, job->spec.template);
+        watch_printf(job, "%s/%s/manifest.json", job->core->templates_dir, job->template_id);
     else
         watch_record(job, job->spec.image ? job->spec.image : "base");
     watch_printf(job, "%s/kernels/%s/info.json", cache, kernel && *kernel ? kernel : "minimal");
@@ -273,10 +275,10 @@ static int resolve_template(struct resolve_job *job)
     _cleanup_free_ char *dir = NULL;
     int r;
 
-    if (strlen(id) != MANIFEST_ID_SIZE - 1 || !name_is_valid(id))
-        return error_set_code(&job->err, ERR_TEMPLATE_NOT_FOUND, "template '%s': no such template",
-                              id);
-    dir = string_printf("%s/%s", job->core->templates_dir, id);
+    if (!job->template_id[0])
+        return error_set_code(&job->err, ERR_TEMPLATE_NOT_FOUND,
+                              "template '%.64s': no such template", id);
+    dir = string_printf("%s/%s", job->core->templates_dir, job->template_id);
     if (!dir)
         return error_set(&job->err, ENOMEM, "out of memory");
     r = manifest_read(dir, &manifest, &job->err);
@@ -312,6 +314,7 @@ static int resolve_template(struct resolve_job *job)
     if (strcmp(now.kernel_sha256, manifest.origin.kernel_sha256) != 0 ||
         strcmp(now.initramfs_sha256, manifest.origin.initramfs_sha256) != 0)
         job->result.kernel[0] = '\0';
+    memcpy(job->result.template_id, job->template_id, sizeof(job->template_id));
     return 0;
 }
 
@@ -328,8 +331,9 @@ static void resolve_run(void *userdata)
     } else if (choose_backend(job, job->spec.backend) < 0 || resolve_image(job) < 0 ||
                fill_backend(job, &job->result.origin) < 0) {
         return;
+    } else {
+        origin_id(&job->result.origin, job->result.template_id);
     }
-    origin_id(&job->result.origin, job->result.template_id);
 }
 
 static void resolve_done(void *userdata, int cancelled)
@@ -385,6 +389,8 @@ int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_pr
     job->done = done;
     job->userdata = userdata;
     r = sandbox_spec_copy(spec, &job->spec);
+    if (spec->template && template_find_id(core, spec->template, job->template_id, NULL) >= 0)
+        job->result.recipe = template_has_recipe(core, job->template_id);
     if (r >= 0)
         r = workers_submit(workers_for(core, spec), resolve_run, resolve_done, job);
     if (r < 0)

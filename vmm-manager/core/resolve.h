@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/core-private.h"
+#include "core/recipe.h"
 #include "erofs/image.h"
 #include "kernel/kernel.h"
 #include "store/manifest.h"
@@ -15,6 +16,8 @@ struct resolution {
     char template_id[MANIFEST_ID_SIZE]; /* of the template that fits */
     const struct image_config
         *config; /* of the image, weak: until the next return to the loop; NULL: none */
+    bool recipe; /* it was made by a recipe: only a clone of it will do */
+    char recipe_digest[RECIPE_DIGEST_SIZE]; /* while it is being made */
 };
 
 typedef void (*resolve_done_fn)(const struct resolution *resolution, const struct error *err,

@@ -9,7 +9,7 @@
 #include "core/store-keys.h"
 #include "core/store-private.h"
 
-#define SCHEMA_VERSION 4
+#define SCHEMA_VERSION 5
 
 /* What leads from each version to the next. */
 static const char *const upgrades[] = {
@@ -42,6 +42,7 @@ static const char *const upgrades[] = {
     "ALTER TABLE sandboxes ADD COLUMN woken INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE sandboxes ADD COLUMN pooled INTEGER NOT NULL DEFAULT 0;"
     "CREATE TABLE pools (template TEXT PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID;",
+    "CREATE TABLE template_names (name TEXT PRIMARY KEY, template TEXT NOT NULL) WITHOUT ROWID;",
 };
 static_assert(ARRAY_SIZE(upgrades) == SCHEMA_VERSION, "every version is reached");
 
@@ -82,6 +83,11 @@ static const char *const statements[] = {
     [STATEMENT_TEMPLATE_PUT] = "INSERT OR REPLACE INTO templates (id, used) VALUES (?1, ?2)",
     [STATEMENT_TEMPLATE_DELETE] = "DELETE FROM templates WHERE id = ?1",
     [STATEMENT_TEMPLATE_USED] = "SELECT used FROM templates WHERE id = ?1",
+    [STATEMENT_NAME_PUT] = "INSERT OR REPLACE INTO template_names (name, template) VALUES (?1, ?2)",
+    [STATEMENT_NAME_DELETE] = "DELETE FROM template_names WHERE name = ?1",
+    [STATEMENT_NAMES_DELETE] = "DELETE FROM template_names WHERE template = ?1",
+    [STATEMENT_NAME_FIND] = "SELECT template FROM template_names WHERE name = ?1",
+    [STATEMENT_NAME_EACH] = "SELECT name FROM template_names WHERE template = ?1 ORDER BY name",
     [STATEMENT_POOL_PUT] = "INSERT OR REPLACE INTO pools (template, size) VALUES (?1, ?2)",
     [STATEMENT_POOL_DELETE] = "DELETE FROM pools WHERE template = ?1",
     [STATEMENT_POOL_SIZE] = "SELECT size FROM pools WHERE template = ?1",
@@ -182,8 +188,8 @@ static int set_up(struct store *s, const char *path, struct error *err)
         r = exec(s, "BEGIN IMMEDIATE;", err);
         for (; r >= 0 && version < SCHEMA_VERSION; version++)
             r = exec(s, upgrades[version], err);
-        return r < 0 ? r : exec(s, "PRAGMA user_version = 4; COMMIT;", err);
-        static_assert(SCHEMA_VERSION == 4, "the pragma above says the version");
+        return r < 0 ? r : exec(s, "PRAGMA user_version = 5; COMMIT;", err);
+        static_assert(SCHEMA_VERSION == 5, "the pragma above says the version");
     }
     if (version != SCHEMA_VERSION)
         return error_set(err, EINVAL,
@@ -337,6 +343,9 @@ void store_template_delete(struct store *s, const char *id)
     store_bind_text(s->statements[STATEMENT_TEMPLATE_DELETE], 1, id);
     if (store_run(s, STATEMENT_TEMPLATE_DELETE, &err) < 0)
         log_warning("Failed to forget template '%s': %s, ignoring", id, err.text);
+    store_bind_text(s->statements[STATEMENT_NAMES_DELETE], 1, id);
+    if (store_run(s, STATEMENT_NAMES_DELETE, &err) < 0)
+        log_warning("Failed to forget the names of '%s': %s, ignoring", id, err.text);
 }
 
 uint64_t store_template_used(struct store *s, const char *id)

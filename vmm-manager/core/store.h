@@ -1,5 +1,6 @@
 #pragma once
 
+#include <jansson.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -60,6 +61,13 @@ int store_session_each(struct store *s, const char *sandbox, store_session_fn fn
 void store_template_put(struct store *s, const char *id, uint64_t used_wall_usec);
 void store_template_delete(struct store *s, const char *id);
 uint64_t store_template_used(struct store *s, const char *id); /* 0: unknown */
+
+/* Names that somebody gave to templates; store_template_delete() takes them with it. */
+int store_template_name(struct store *s, const char *name, const char *id, struct error *err);
+void store_template_unname(struct store *s, const char *name);
+bool store_template_by_name(struct store *s, const char *name, char ret[33]);
+bool store_template_has_name(struct store *s, const char *id);
+json_t *store_template_names(struct store *s, const char *id); /* an array; NULL: out of memory */
 
 /* Sizes of pools that somebody set. */
 int store_pool_put(struct store *s, const char *template_id, uint32_t size, struct error *err);

@@ -10,6 +10,7 @@
 #include "base/strv.h"
 #include "core/guest-fate.h"
 #include "core/template-private.h"
+#include "core/template-steps.h"
 #include "core/template-warm.h"
 #include "core/timeouts.h"
 #include "erofs/disk.h"
@@ -20,8 +21,10 @@
  *   prepare (worker)  a good template on disk ends it here; else a directory and an empty disk
  *   boot (backend)    with its memory in a shared file
  *   hello (loop)      the guest is up; it gets an identity that nobody keeps, so that the files
- * this needs are made once and not in every clone warm (loop)       the image's shell runs once,
- * then the guest is frozen: it serves nothing until a clone is thawed with an identity of its own
+ *                     which this needs are made once and not in every clone
+ *   steps (loop)      of the recipe, when there is one
+ *   warm (loop)       the image's shell runs once, then the guest is frozen: it serves nothing
+ *                     until a clone is thawed with an identity of its own
  *   save (backend)    device state beside the memory; the VM is gone
  *   seal (worker)     sizes, digests, manifest, sync, rename
  *
@@ -36,9 +39,11 @@ struct template_build {
     char vm_id[24];
     char *dir; /* owned */
     struct backend_vm vm;
-    struct guest_link *link;    /* owned */
-    struct template_warm *warm; /* owned */
-    bool ended;                 /* no longer interested in the VM's end */
+    struct guest_link *link;      /* owned */
+    struct template_steps *steps; /* owned */
+    struct template_warm *warm;   /* owned */
+    bool may_build;
+    bool ended; /* no longer interested in the VM's end */
     bool saving;
     struct error err;
     uint64_t started_usec;
@@ -51,6 +56,7 @@ const char *template_build_vm_id(const struct template_build *b)
 
 void template_build_quiesce(struct template_build *b)
 {
+    b->steps = template_steps_free(b->steps);
     b->warm = template_warm_free(b->warm);
     b->link = guest_link_free(b->link);
 }
@@ -72,7 +78,7 @@ static void on_killed(const struct error *err, void *userdata)
     struct template_build *b = userdata;
     struct template *t = b->template;
     struct error why = b->err;
-    bool unsavable = b->saving;
+    bool unsavable = b->saving && !t->recipe;
 
     if (b->core->closing)
         return;
@@ -121,17 +127,21 @@ struct seal_job {
     struct template_build *b; /* weak, not for the worker */
     struct manifest manifest;
     char *from, *to; /* owned */
+    struct recipe recipe;
+    bool has_recipe;
+    char digest[RECIPE_DIGEST_SIZE]; /* of the recipe when its steps began */
     struct error err;
 };
 
 static void seal_free(struct seal_job *job)
 {
+    recipe_done(&job->recipe);
     free(job->from);
     free(job->to);
     free(job);
 }
 
-static int seal_file(struct seal_job *job, const char *name, bool digest)
+static int seal_file(struct seal_job *job, const char *name)
 {
     _cleanup_free_ char *path = string_printf("%s/%s", job->from, name);
     int r;
@@ -141,16 +151,41 @@ static int seal_file(struct seal_job *job, const char *name, bool digest)
     /* First the mode: the file is known as verified by what stat() says of it now. */
     if (chmod(path, 0444) < 0)
         return error_set(&job->err, errno, "chmod '%s': %s", path, errno_text(errno));
-    r = manifest_add_file(&job->manifest, job->from, name, digest, &job->err);
+    r = manifest_add_file(&job->manifest, job->from, name, /* digest= */ true, &job->err);
     return MIN(r, 0);
+}
+
+/* What was copied may have changed on the way: then this is not what its id says. */
+static int seal_recipe(struct seal_job *job)
+{
+    _cleanup_free_ char *path = string_printf("%s/" TEMPLATE_RECIPE, job->from), *text = NULL;
+    char digest[RECIPE_DIGEST_SIZE];
+    json_t *json;
+    int r;
+
+    r = recipe_digest(&job->recipe, digest, &job->err);
+    if (r < 0)
+        return r;
+    if (strcmp(digest, job->digest) != 0)
+        return error_set_code(&job->err, ERR_CONFLICT,
+                              "files that it copies were changed while it was made");
+    json = recipe_to_json(&job->recipe);
+    text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    json_decref(json);
+    if (!path || !text)
+        return error_set(&job->err, ENOMEM, "out of memory");
+    r = file_write_atomic(path, text, strlen(text), 0444, &job->err);
+    return r < 0 ? r : seal_file(job, TEMPLATE_RECIPE);
 }
 
 static void seal_run(void *userdata)
 {
     struct seal_job *job = userdata;
 
-    if (seal_file(job, TEMPLATE_MEMORY, true) < 0 || seal_file(job, TEMPLATE_STATE, true) < 0 ||
-        seal_file(job, TEMPLATE_DISK, true) < 0)
+    if (job->has_recipe && seal_recipe(job) < 0)
+        return;
+    if (seal_file(job, TEMPLATE_MEMORY) < 0 || seal_file(job, TEMPLATE_STATE) < 0 ||
+        seal_file(job, TEMPLATE_DISK) < 0)
         return;
     if (manifest_write(&job->manifest, job->from, &job->err) < 0)
         return;
@@ -203,7 +238,10 @@ static void on_saved(const struct error *err, void *userdata)
         memcpy(job->manifest.id, b->template->manifest.id, MANIFEST_ID_SIZE);
         job->manifest.created_wall_usec = clock_wall_usec();
         job->manifest.origin = b->resolution.origin;
-        if (string_set(&job->from, b->dir) >= 0 && string_set(&job->to, b->template->dir) >= 0)
+        job->has_recipe = b->template->recipe != NULL;
+        memcpy(job->digest, b->resolution.recipe_digest, sizeof(job->digest));
+        if (string_set(&job->from, b->dir) >= 0 && string_set(&job->to, b->template->dir) >= 0 &&
+            (!job->has_recipe || recipe_copy(b->template->recipe, &job->recipe) >= 0))
             r = workers_submit(b->core->io_workers, seal_run, seal_done, job);
         if (r < 0)
             seal_free(job);
@@ -236,14 +274,53 @@ static void on_warm(const struct error *err, void *userdata)
         build_fail_errno(b, r, "save");
 }
 
+static void start_warm(struct template_build *b)
+{
+    struct error err = {0};
+
+    template_progress(b->template, "warm up template", 75);
+    if (template_warm_new(guest_link_console(b->link), clock_now_usec() + core_warm_timeout_usec(),
+                          on_warm, b, &b->warm, &err) < 0)
+        build_fail(b, &err);
+}
+
+static void on_steps_progress(const char *step, int percent, void *userdata)
+{
+    struct template_build *b = userdata;
+
+    template_progress(b->template, step, percent);
+}
+
+static void on_steps_output(const char *text, size_t size, void *userdata)
+{
+    struct template_build *b = userdata;
+
+    template_output(b->template, text, size);
+}
+
+static void on_steps_done(const struct error *err, void *userdata)
+{
+    struct template_build *b = userdata;
+
+    if (err) {
+        build_fail(b, err);
+        return;
+    }
+    b->steps = template_steps_free(b->steps);
+    start_warm(b);
+}
+
 static void on_link_ready(struct guest_link *link, void *userdata)
 {
+    static const struct template_steps_callbacks callbacks = {on_steps_progress, on_steps_output,
+                                                              on_steps_done};
     struct template_build *b = userdata;
     struct error err = {0};
 
-    template_progress(b->template, "warm up template", 60);
-    if (template_warm_new(guest_link_console(link), clock_now_usec() + core_warm_timeout_usec(),
-                          on_warm, b, &b->warm, &err) < 0)
+    if (!b->template->recipe)
+        start_warm(b);
+    else if (template_steps_new(b->template->recipe, guest_link_console(link), b->core->loop,
+                                b->core->io_workers, &callbacks, b, &b->steps, &err) < 0)
         build_fail(b, &err);
 }
 
@@ -334,6 +411,7 @@ struct prepare_job {
     struct origin origin;
     char *dir, *build_dir; /* owned */
     bool can_build;
+    const char *cannot; /* why not */
     struct manifest manifest;
     bool found;
     struct error err;
@@ -372,8 +450,7 @@ static void prepare_run(void *userdata)
     if (job->found)
         return;
     if (!job->can_build) {
-        (void)error_set_code(&job->err, ERR_TEMPLATE_INVALID,
-                             "it is broken, and the kernel it was made with is gone");
+        (void)error_set_code(&job->err, ERR_TEMPLATE_INVALID, "%s", job->cannot);
         return;
     }
     if (!disk) {
@@ -413,7 +490,9 @@ static int build_prepare(struct template_build *b)
     job->core = b->core;
     job->b = b;
     job->origin = b->resolution.origin;
-    job->can_build = b->resolution.kernel[0] != '\0';
+    job->can_build = b->may_build && b->resolution.kernel[0] != '\0';
+    job->cannot = b->may_build ? "it is broken, and the kernel it was made with is gone"
+                               : "it is broken; build it again";
     r = string_set(&job->dir, b->template->dir);
     if (r >= 0)
         r = string_set(&job->build_dir, b->dir);
@@ -424,7 +503,8 @@ static int build_prepare(struct template_build *b)
     return r;
 }
 
-int template_build_start(struct template *t, const struct resolution *resolution, struct error *err)
+int template_build_start(struct template *t, const struct resolution *resolution, bool may_build,
+                         struct error *err)
 {
     struct template_build *b = calloc(1, sizeof(*b));
     char suffix[12] = "";
@@ -435,6 +515,7 @@ int template_build_start(struct template *t, const struct resolution *resolution
     b->template = t;
     b->core = t->core;
     b->resolution = *resolution;
+    b->may_build = may_build;
     b->started_usec = clock_now_usec();
     t->manifest.origin = resolution->origin;
     r = random_id(suffix, sizeof(suffix) - 1);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include "core/guest-link.h"
 #include "core/template.h"
 
@@ -26,19 +28,20 @@ struct template
 {
     struct core *core; /* weak */
     struct manifest manifest;
-    char *dir;   /* owned */
-    char **warm; /* owned: commands that every pooled clone runs */
+    char *dir;             /* owned */
+    struct recipe *recipe; /* owned; NULL: an image, booted */
     enum template_state state;
     unsigned refs; /* of clones that still need its files */
     bool proven;
-    bool has_processes; /* of its set-up, in every clone */
     uint64_t used_wall_usec;
+    struct stat files[3];         /* memory, state, disk as they were when they were checked */
     struct template_build *build; /* owned, while MAKING */
     struct template_wait *waits;  /* weak list: owned by those who wait */
     struct template *next;        /* owned list */
 };
 
-int template_build_start(struct template *t, const struct resolution *resolution,
+/* With may_build false a template that is not whole on disk is an error. */
+int template_build_start(struct template *t, const struct resolution *resolution, bool may_build,
                          struct error *err);
 /* Lets go without waiting for anything; only when the core ends. */
 struct template_build *template_build_free(struct template_build *b);
@@ -46,8 +49,15 @@ void template_build_quiesce(struct template_build *b);
 const char *template_build_vm_id(const struct template_build *b);
 void template_build_vm_gone(struct template_build *b, const char *reason);
 
+struct template *template_lookup(struct core *core, const char *id);
+/* It has a name, or a snapshot lies over it: not to be removed without being asked to. */
+bool template_is_needed(const struct template *t);
+/* From its directory, if there is one. */
+void template_load_recipe(struct template *t);
+
 /* Called by the build, once. `saved` false without err: TEMPLATE_UNSAVABLE. */
 void template_made(struct template *t, bool saved, const struct error *err);
 void template_progress(struct template *t, const char *step, int percent);
+void template_output(struct template *t, const char *text, size_t size);
 /* Removes a directory on a worker, logging failure. */
 void template_remove_dir(struct core *core, const char *dir);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -45,67 +46,21 @@ static struct template *template_free(struct template *t)
         t->waits = wait->next;
         wait->template = NULL;
     }
-    (void)strv_free(t->warm);
+    if (t->recipe)
+        recipe_done(t->recipe);
+    free(t->recipe);
     free(t->dir);
     free(t);
     return NULL;
 }
 
-static struct template *template_lookup(struct core *core, const char *id)
+struct template *template_lookup(struct core *core, const char *id)
 {
     for (struct template *t = core->templates; t; t = t->next) {
         if (strcmp(t->manifest.id, id) == 0)
             return t;
     }
     return NULL;
-}
-
-int template_find_id(struct core *core, const char *id_or_name, char ret[MANIFEST_ID_SIZE],
-                     struct error *err)
-{
-    struct template *t = template_lookup(core, id_or_name);
-
-    if (!t)
-        return error_set_code(err, ERR_TEMPLATE_NOT_FOUND, "template '%.64s': no such template",
-                              id_or_name);
-    memcpy(ret, t->manifest.id, MANIFEST_ID_SIZE);
-    return 0;
-}
-
-bool template_is_known(struct core *core, const char *id)
-{
-    return template_lookup(core, id) != NULL;
-}
-
-bool template_image(struct core *core, const char *id, char *ret, size_t size)
-{
-    struct template *t = template_lookup(core, id);
-
-    if (t)
-        (void)snprintf(ret, size, "%s", t->manifest.origin.image_name);
-    return t != NULL;
-}
-
-void template_touch(struct core *core, const char *id)
-{
-    struct template *t = template_lookup(core, id);
-
-    if (t)
-        t->used_wall_usec = clock_wall_usec();
-}
-
-bool template_has_processes(struct core *core, const char *id)
-{
-    struct template *t = template_lookup(core, id);
-
-    return t && t->has_processes;
-}
-
-char *template_warm_command(struct core *core, const char *id, size_t index)
-{
-    struct template *t = template_lookup(core, id);
-
-    return t && index < strv_length(t->warm) ? t->warm[index] : NULL;
 }
 
 static void template_unlist(struct template *t)
@@ -237,7 +192,7 @@ static int templates_evict(struct core *core, struct error *err)
     if (core->n_templates < CORE_TEMPLATES_MAX)
         return 0;
     for (struct template *t = core->templates; t; t = t->next) {
-        if (t->refs == 0 && t->state != TEMPLATE_MAKING &&
+        if (t->refs == 0 && t->state != TEMPLATE_MAKING && !template_is_needed(t) &&
             (!oldest || t->used_wall_usec < oldest->used_wall_usec))
             oldest = t;
     }
@@ -311,10 +266,50 @@ void template_progress(struct template *t, const char *step, int percent)
     }
 }
 
+void template_output(struct template *t, const char *text, size_t size)
+{
+    for (struct template_wait *wait = t->waits; wait; wait = wait->next) {
+        if (wait->cb.on_output)
+            wait->cb.on_output(text, size, wait->userdata);
+    }
+}
+
+/* What stat() says of its files; a missing one is all zeros. */
+static void look_at_files(const struct template *t, struct stat ret[static 3])
+{
+    static const char *const names[] = {TEMPLATE_MEMORY, TEMPLATE_STATE, TEMPLATE_DISK};
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        _cleanup_free_ char *path = string_printf("%s/%s", t->dir, names[i]);
+
+        if (!path || stat(path, &ret[i]) < 0)
+            ret[i] = (struct stat){0};
+    }
+}
+
+/* Checked by digest once in a daemon's life, then by this. */
+static bool is_untouched(const struct template *t)
+{
+    struct stat now[3];
+
+    look_at_files(t, now);
+    for (size_t i = 0; i < ARRAY_SIZE(now); i++) {
+        const struct stat *a = &now[i], *b = &t->files[i];
+
+        if (a->st_dev != b->st_dev || a->st_ino != b->st_ino || a->st_size != b->st_size ||
+            a->st_mtim.tv_sec != b->st_mtim.tv_sec || a->st_mtim.tv_nsec != b->st_mtim.tv_nsec ||
+            a->st_ctim.tv_sec != b->st_ctim.tv_sec || a->st_ctim.tv_nsec != b->st_ctim.tv_nsec)
+            return false;
+    }
+    return true;
+}
+
 void template_made(struct template *t, bool saved, const struct error *err)
 {
     t->build = template_build_free(t->build);
     t->state = saved ? TEMPLATE_READY : TEMPLATE_UNSAVABLE;
+    if (saved)
+        look_at_files(t, t->files);
     t->refs++; /* a waiter may discard it */
     while (t->waits)
         wait_answer(t->waits, err);
@@ -334,16 +329,28 @@ void template_made(struct template *t, bool saved, const struct error *err)
         store_template_put(t->core->store, t->manifest.id, t->used_wall_usec);
 }
 
-int template_acquire(struct core *core, const struct resolution *resolution,
-                     const struct template_callbacks *cb, void *userdata,
-                     struct template_wait **ret, struct error *err)
+static int set_recipe(struct template *t, const struct recipe *recipe, struct error *err)
 {
-    const char *id = resolution->template_id;
-    struct template_wait *wait;
-    struct template *t;
-    int r = 0;
+    struct recipe *copy;
 
-    t = template_lookup(core, id);
+    if (!recipe || t->recipe)
+        return 0;
+    copy = calloc(1, sizeof(*copy));
+    if (!copy || recipe_copy(recipe, copy) < 0) {
+        free(copy);
+        return error_set(err, ENOMEM, "template '%s': out of memory", t->manifest.id);
+    }
+    t->recipe = copy;
+    return 0;
+}
+
+/* The one with this id, listed. */
+static int template_get(struct core *core, const char *id, const struct recipe *recipe,
+                        struct template **ret, struct error *err)
+{
+    struct template *t = template_lookup(core, id);
+    int r;
+
     if (!t) {
         r = templates_evict(core, err);
         if (r < 0)
@@ -352,13 +359,33 @@ int template_acquire(struct core *core, const struct resolution *resolution,
         if (!t)
             return error_set(err, ENOMEM, "template '%s': out of memory", id);
     }
+    if (t->state == TEMPLATE_READY && !is_untouched(t)) {
+        log_warning("Files of template '%s' have changed, checking them", id);
+        t->state = TEMPLATE_UNCHECKED;
+    }
+    *ret = t;
+    return set_recipe(t, recipe, err);
+}
+
+int template_acquire(struct core *core, const struct resolution *resolution,
+                     const struct recipe *recipe, const struct template_callbacks *cb,
+                     void *userdata, struct template_wait **ret, struct error *err)
+{
+    const char *id = resolution->template_id;
+    struct template_wait *wait;
+    struct template *t = NULL;
+    int r;
+
+    r = template_get(core, id, recipe, &t, err);
+    if (r < 0)
+        return r;
     wait = calloc(1, sizeof(*wait));
     if (!wait)
         return error_set(err, ENOMEM, "template '%s': out of memory", id);
     wait->cb = *cb;
     wait->userdata = userdata;
     if (t->state == TEMPLATE_UNCHECKED) {
-        r = template_build_start(t, resolution, err);
+        r = template_build_start(t, resolution, /* may_build= */ recipe || !t->recipe, err);
         if (r >= 0)
             t->state = TEMPLATE_MAKING;
     } else if (t->state != TEMPLATE_MAKING) {
@@ -404,6 +431,7 @@ int templates_load(struct core *core, struct error *err)
             template_discard(t, &why);
             continue;
         }
+        template_load_recipe(t);
         t->used_wall_usec = store_template_used(core->store, t->manifest.id);
     }
     closedir(dir);
@@ -456,47 +484,4 @@ bool templates_vm_gone(struct core *core, const char *vm_id, const char *reason)
         }
     }
     return false;
-}
-
-static json_t *template_to_json(const struct template *t)
-{
-    static const char *const names[] = {
-        [TEMPLATE_UNCHECKED] = "ready", [TEMPLATE_MAKING] = "making",
-        [TEMPLATE_READY] = "ready",     [TEMPLATE_UNSAVABLE] = "unsavable",
-        [TEMPLATE_DISCARDED] = "gone",
-    };
-    const struct origin *o = &t->manifest.origin;
-    char created[32];
-    uint64_t size = 0;
-
-    for (size_t i = 0; i < t->manifest.n_files; i++)
-        size += t->manifest.files[i].size_bytes;
-    clock_format_wall(t->manifest.created_wall_usec, created, sizeof(created));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:I}", "id",
-                     t->manifest.id, "state", names[t->state], "image", o->image_name, "backend",
-                     o->backend, "accelerator", o->accelerator, "kernel", o->kernel_version, "cpus",
-                     (int)o->cpus, "memory_mib", (int)o->memory_mib, "disk_mib", (int)o->disk_mib,
-                     "created", created, "size_bytes", (json_int_t)size);
-}
-
-json_t *core_templates_to_json(struct core *core)
-{
-    json_t *array = json_array();
-
-    for (struct template *t = core->templates; t; t = t->next)
-        (void)json_array_append_new(array, template_to_json(t));
-    return array;
-}
-
-int core_template_remove(struct core *core, const char *id, struct error *err)
-{
-    struct template *t = template_lookup(core, id);
-
-    if (!t)
-        return error_set_code(err, ERR_TEMPLATE_NOT_FOUND, "template '%s': no such template", id);
-    if (t->state == TEMPLATE_MAKING)
-        return error_set_code(err, ERR_CONFLICT, "template '%s': is being made", id);
-    log_info("Removing template '%s'", id);
-    template_discard(t, NULL);
-    return 0;
 }

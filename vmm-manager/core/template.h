@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/core-private.h"
+#include "core/recipe.h"
 #include "core/resolve.h"
 #include "store/manifest.h"
 
@@ -12,12 +13,15 @@
 #define TEMPLATE_MEMORY "memory"
 #define TEMPLATE_STATE "state"
 #define TEMPLATE_DISK "disk"
+#define TEMPLATE_RECIPE "recipe.json" /* of one that was made by a recipe */
 
 struct template_wait;
 
 struct template_callbacks {
     /* May be NULL. */
     void (*on_progress)(const char *step, int percent, void *userdata);
+    /* The end of what a step printed that failed; may be NULL. */
+    void (*on_output)(const char *text, size_t size, void *userdata);
     /*
      * A template with a reference that the callee drops with template_unref(); or NULL and err.
      * NULL without err: this machine boots but cannot be snapshotted, boot it cold.
@@ -25,10 +29,14 @@ struct template_callbacks {
     void (*on_ready)(struct template *t, const struct error *err, void *userdata);
 };
 
-/* Callbacks come from the loop, never from inside this call. Freeing the wait cancels it. */
+/*
+ * Callbacks come from the loop, never from inside this call. Freeing the wait cancels it; the
+ * making goes on. `recipe` (copied, may be NULL) is how to make resolution->template_id when it is
+ * not there; a template of a recipe is not made without it.
+ */
 int template_acquire(struct core *core, const struct resolution *resolution,
-                     const struct template_callbacks *cb, void *userdata,
-                     struct template_wait **ret, struct error *err);
+                     const struct recipe *recipe, const struct template_callbacks *cb,
+                     void *userdata, struct template_wait **ret, struct error *err);
 struct template_wait *template_wait_free(struct template_wait *wait);
 struct template *template_unref(struct template *t);
 
@@ -40,8 +48,10 @@ bool template_is_known(struct core *core, const char *id);
 bool template_image(struct core *core, const char *id, char *ret, size_t size);
 /* It was used just now, without template_acquire(). */
 void template_touch(struct core *core, const char *id);
-/* Processes of its set-up run on in its clones. */
-bool template_has_processes(struct core *core, const char *id);
+/* Processes of its set-up may run on in its clones; and it cannot be made of its image alone. */
+bool template_has_recipe(struct core *core, const char *id);
+/* Gives it a name, for good; whoever had that name loses it, and goes if nobody needs it. */
+int template_set_name(struct core *core, const char *id, const char *name, struct error *err);
 /* What a pooled clone runs, by number; NULL: that was all. Weak. */
 char *template_warm_command(struct core *core, const char *id, size_t index);
 
@@ -59,8 +69,10 @@ int templates_load(struct core *core, struct error *err);
 /* Nothing of them calls back any more; calls under way may still come home. */
 void templates_quiesce(struct core *core);
 void templates_free(struct core *core);
+void template_makes_free(struct core *core);
 bool templates_use_image(struct core *core, const char *image_sha256);
 /* Appends the digests of the images of all templates to a strv. */
 void templates_list_images(struct core *core, char ***list);
 /* The VM of a template that is being made ended; false: no such VM. */
 bool templates_vm_gone(struct core *core, const char *vm_id, const char *reason);
+json_t *template_to_json(struct core *core, const struct template *t);

@@ -14,6 +14,7 @@
 #define RESTORE_USEC (60 * USEC_PER_SEC)
 #define SAVE_USEC (60 * USEC_PER_SEC)
 #define WARM_USEC (60 * USEC_PER_SEC)
+#define STEP_USEC (3600 * USEC_PER_SEC)
 #define RECONNECT_USEC (10 * USEC_PER_SEC)
 #define FREEZE_USEC (60 * USEC_PER_SEC)
 #define SNAPSHOT_USEC (60 * USEC_PER_SEC)
@@ -50,6 +51,11 @@ uint64_t core_save_timeout_usec(void)
 uint64_t core_warm_timeout_usec(void)
 {
     return WARM_USEC;
+}
+
+uint64_t core_step_timeout_usec(void)
+{
+    return STEP_USEC;
 }
 
 static int on_deadline(struct source *s, uint64_t now_usec, void *userdata)

@@ -9,7 +9,11 @@ void handle_version(struct request *req);
 void handle_doctor(struct request *req);
 void handle_shutdown(struct request *req);
 void handle_kernels(struct request *req);
+
+/* templates.c */
 void handle_templates(struct request *req);
+void handle_template(struct request *req);
+void handle_template_build(struct request *req);
 void handle_template_remove(struct request *req);
 
 /* pools.c */

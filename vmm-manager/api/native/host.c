@@ -90,20 +90,3 @@ void handle_kernels(struct request *req)
     }
     request_answer(req, 200, json_pack("{s:o}", "kernels", list));
 }
-
-void handle_templates(struct request *req)
-{
-    static const char *const order[] = {"created", "id", NULL};
-
-    native_answer_list(req, "templates", core_templates_to_json(native_of(req)->core), order);
-}
-
-void handle_template_remove(struct request *req)
-{
-    struct error err = {0};
-
-    if (core_template_remove(native_of(req)->core, request_param(req, 0), &err) < 0)
-        request_answer_error(req, &err);
-    else
-        request_answer_empty(req, 204);
-}

@@ -74,6 +74,8 @@ const struct route native_routes[] = {
     {"GET", "/v1/keys", handle_keys, ROUTE_ADMIN},
     {"POST", "/v1/keys", handle_key_new, ROUTE_BODY | ROUTE_ADMIN},
     {"DELETE", "/v1/keys/ID", handle_key_remove, ROUTE_ADMIN},
+    {"POST", "/v1/templates", handle_template_build, ROUTE_BODY | ROUTE_HOST},
+    {"GET", "/v1/templates/ID", handle_template, ROUTE_HOME},
     {"DELETE", "/v1/templates/ID", handle_template_remove, ROUTE_HOST},
     {"GET", "/v1/pools", handle_pools, ROUTE_HOME},
     {"PUT", "/v1/pools/ID", handle_pool_set, ROUTE_BODY | ROUTE_HOST},
