@@ -360,6 +360,51 @@ TEST(idle_processes_are_used_refilled_and_end_with_the_backend)
     bench_end(&b);
 }
 
+/* The one of the living that is not `other`, or 0. */
+static pid_t some_living(pid_t other)
+{
+    _cleanup_free_ char *text = NULL;
+    char path[200], *rest, *line;
+    pid_t found = 0;
+
+    in_tmp("pids", path, sizeof(path));
+    ASSERT_OK(file_read(path, 1u << 20, &text, NULL, NULL));
+    for (rest = text; (line = strsep(&rest, "\n")) != NULL;) {
+        pid_t pid = (pid_t)strtol(line, NULL, 10);
+
+        if (pid > 0 && pid != other && kill(pid, 0) == 0)
+            found = pid;
+    }
+    return found;
+}
+
+TEST(idle_processes_that_die_or_stand_still_are_replaced)
+{
+    static const int signals[] = {SIGKILL, SIGSTOP};
+    struct seen seen;
+    struct bench b;
+
+    plan(99, "slow");
+    (void)setenv("HEARTH_FC_POOL", "1", 1);
+    bench_begin(&b);
+    boot(&b, GOOD_USEC, &seen);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
+        pid_t idle;
+
+        wait_for_living(&b, 2);
+        idle = some_living(seen.vm.pid);
+        ASSERT_TRUE(idle > 0);
+        ASSERT_OK(kill(idle, signals[i]));
+        while (some_living(seen.vm.pid) == idle || some_living(seen.vm.pid) == 0)
+            ASSERT_OK(loop_run_once(b.loop, 100 * USEC_PER_MSEC));
+    }
+    kill_vm(&b);
+    close_backend(&b);
+    (void)setenv("HEARTH_FC_POOL", "0", 1);
+    open_backend(&b);
+    bench_end(&b);
+}
+
 TEST(idle_processes_of_a_daemon_that_was_killed_are_removed)
 {
     struct bench b;

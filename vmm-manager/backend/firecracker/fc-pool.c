@@ -11,7 +11,10 @@
 #define KILL_USEC (1 * USEC_PER_SEC)
 #define PAUSE_USEC (5 * USEC_PER_SEC)
 
-/* One process that waits for a VM. It is not watched: whoever takes it looks whether it runs. */
+/*
+ * One process that waits for a VM. It is not watched: whoever takes it looks whether it runs, and
+ * so does the housework, now and then.
+ */
 struct fc_idle {
     struct fc_vmm vmm;
     struct fc_idle *next;
@@ -120,16 +123,40 @@ static struct fc_idle *pop(struct fc *b)
     return idle;
 }
 
+static bool runs(const struct fc_vmm *vmm)
+{
+    struct pollfd fd = {.fd = vmm->pidfd, .events = POLLIN};
+
+    return poll(&fd, 1, 0) == 0 && !fc_vmm_is_stopped(vmm->pid);
+}
+
+void fc_pool_check(struct fc *b)
+{
+    struct fc_idle **p = &b->idle;
+
+    while (*p) {
+        struct fc_idle *idle = *p;
+
+        if (runs(&idle->vmm)) {
+            p = &idle->next;
+            continue;
+        }
+        *p = idle->next;
+        b->n_idle--;
+        drop(b, &idle->vmm);
+        free(idle);
+    }
+}
+
 int fc_pool_take(struct fc *b, struct fc_vmm *ret)
 {
     struct fc_idle *idle;
 
     while ((idle = pop(b))) {
-        struct pollfd fd = {.fd = idle->vmm.pidfd, .events = POLLIN};
         struct fc_vmm vmm = idle->vmm;
 
         free(idle);
-        if (poll(&fd, 1, 0) == 0 && !fc_vmm_is_stopped(vmm.pid)) {
+        if (runs(&vmm)) {
             *ret = vmm;
             return 0;
         }

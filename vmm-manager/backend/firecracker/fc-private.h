@@ -163,6 +163,8 @@ int fc_sweep(struct fc *b);
 /* ---- fc-pool.c ---- */
 /* Starts processes until there are enough. Cheap when there are. */
 void fc_pool_fill(struct fc *b);
+/* Forgets processes that died or stand still. */
+void fc_pool_check(struct fc *b);
 /* An idle process, or -ENOENT. The caller owns its pidfd and jail. */
 int fc_pool_take(struct fc *b, struct fc_vmm *ret);
 /* Gives one back that was not used. */

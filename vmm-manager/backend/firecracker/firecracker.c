@@ -129,6 +129,7 @@ static int on_housework(struct source *s, uint64_t now_usec, void *userdata)
         if (vm->phase == FC_CLEANING && !vm->busy)
             fc_vm_clean(vm);
     }
+    fc_pool_check(b);
     fc_pool_fill(b);
     return source_set_time(s, b->vms || b->options.pool_size ? now_usec + HOUSEWORK_USEC
                                                              : USEC_INFINITY);
