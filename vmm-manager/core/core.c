@@ -225,17 +225,6 @@ bool core_image_in_use(struct core *core, const char *image_sha256)
     return templates_use_image(core, image_sha256);
 }
 
-char **core_images_in_use(struct core *core)
-{
-    char **list = NULL;
-
-    for (size_t i = 0; i < core->n_sandboxes; i++)
-        if (core->sandboxes[i]->origin.image_sha256[0])
-            (void)strv_append(&list, core->sandboxes[i]->origin.image_sha256);
-    templates_list_images(core, &list);
-    return list;
-}
-
 /* ---- life of the core ---- */
 
 int core_new(struct loop *loop, const struct core_options *options, struct core **ret,

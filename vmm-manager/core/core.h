@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/loop.h"
+#include "erofs/prune.h"
 #include "host/console.h"
 #include "host/session.h"
 #include "model/spec.h"
@@ -206,8 +207,15 @@ int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
 /* ---- templates, images, kernels, host ---- */
 /* A sandbox or a template that is being made stands on this image. */
 bool core_image_in_use(struct core *core, const char *image_sha256);
-/* Digests of all those, with those of templates that only wait: a strv, owned by the caller. */
-char **core_images_in_use(struct core *core);
+/*
+ * Removes what no image needs, with `all` also what can be had again and nothing uses, with `trim`
+ * only until the cache is within its limit. `done` may be NULL.
+ */
+typedef void (*core_pruned_fn)(const struct prune_result *result, const struct error *err,
+                               void *userdata);
+int core_images_prune(struct core *core, bool all, bool trim, core_pruned_fn done, void *userdata);
+/* After images have grown: keeps them within the limit, when there is time. */
+void core_images_trim(struct core *core);
 json_t *core_templates_to_json(struct core *core);
 /* One, by id or name, with its recipe; NULL and err when there is none. */
 json_t *core_template_to_json(struct core *core, const char *id_or_name, struct error *err);

@@ -23,6 +23,7 @@ struct resolve_job {
     resolve_done_fn done;
     void *userdata;
     _Atomic bool cancel;
+    bool grew;                  /* the cache of images, on the way */
     struct image_config config; /* owned */
     struct resolution result;
     struct watched_files watched;
@@ -71,8 +72,11 @@ static int get_image(struct resolve_job *job, const char *name, struct image *re
 {
     const struct pull_options options = {
         .reference = name, .cancel = &job->cancel, .progress = on_pull_progress, .userdata = job};
-    int r = image_ready(name, ret, &job->err);
+    int r = image_find(name, ret, &job->err);
 
+    job->grew = r < 0 || !ret->ready;
+    if (r >= 0)
+        r = image_ready(name, ret, &job->err);
     if (r != -ENOENT || !reference_is_explicit(name))
         return r;
     error_clear(&job->err);
@@ -343,6 +347,8 @@ static void resolve_done(void *userdata, int cancelled)
     if (!cancelled && !job->core->closing) {
         if (!job->err.errnum)
             resolve_cache_put(job->core, &job->spec, &job->result, &job->watched);
+        if (job->grew)
+            core_images_trim(job->core);
         job->done(&job->result, job->err.errnum ? &job->err : NULL, job->userdata);
     }
     job_free(job);

@@ -9,6 +9,7 @@
 #include "core/fault.h"
 #include "core/fork.h"
 #include "core/sandbox-private.h"
+#include "erofs/image.h"
 
 #define DEPTH_MAX 8u /* a longer chain is made one: every restore reads all of it */
 
@@ -214,6 +215,7 @@ static void remove_done(void *userdata, int cancelled);
 static int check_fit(struct job *job, const struct snapshot_info *info)
 {
     struct origin host = {0};
+    struct image image;
     int r;
 
     for (size_t i = 0; i < job->n_slots; i++) {
@@ -236,6 +238,9 @@ static int check_fit(struct job *job, const struct snapshot_info *info)
     r = snapshot_fits(job->opened.snapshot, &host, &job->err);
     if (r < 0)
         return r;
+    /* It may have been evicted; an image of layers can be made again. */
+    if (!file_exists(info->origin.image_path))
+        (void)image_ready(info->origin.image_name, &image, NULL);
     if (!file_exists(info->origin.image_path))
         return error_set_code(&job->err, ERR_IMAGE_NOT_FOUND,
                               "snapshot '%s': its image '%s' is not at '%s' any more", job->id,

@@ -7,10 +7,8 @@
 #include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
-#include "base/strv.h"
 #include "base/worker.h"
 #include "erofs/image.h"
-#include "erofs/prune.h"
 #include "oci/export.h"
 #include "oci/pull.h"
 
@@ -23,7 +21,6 @@ enum image_verb {
     IMAGE_IMPORT,
     IMAGE_PULL,
     IMAGE_EXPORT,
-    IMAGE_PRUNE,
 };
 
 /* Their answer is progress, then the end. */
@@ -45,8 +42,6 @@ struct image_job {
     size_t count;
     struct image image;
     struct image_config config; /* owned: find */
-    struct prune_options prune; /* its strv is owned */
-    struct prune_result pruned;
     int r;
     struct error err;
 };
@@ -64,7 +59,6 @@ static void image_job_free(struct image_job *job)
     free(job->platform);
     free(job->images);
     image_config_done(&job->config);
-    (void)strv_free(job->prune.in_use);
     free(job);
 }
 
@@ -146,9 +140,6 @@ static void image_run(void *data)
         if (job->r >= 0)
             job->r = image_find(job->name, &job->image, &job->err);
         break;
-    case IMAGE_PRUNE:
-        job->r = image_prune(&job->prune, &job->pruned, &job->err);
-        break;
     }
 }
 
@@ -186,11 +177,6 @@ static void image_answer(struct request *req, const struct image_job *job)
             (void)json_object_set_new(json, "config", image_config_to_json(&job->config));
         request_answer(req, 200, json);
         break;
-    case IMAGE_PRUNE:
-        request_answer(req, 200,
-                       json_pack("{s:I, s:I}", "removed", (json_int_t)job->pruned.removed,
-                                 "freed_bytes", (json_int_t)job->pruned.freed_bytes));
-        break;
     case IMAGE_REMOVE:
         request_answer_empty(req, 204);
         break;
@@ -213,6 +199,8 @@ static void image_done(void *data, int cancelled)
             error_fill(&job->err, job->r, "image '%s'", job->name);
         image_answer(req, job);
     }
+    if (!cancelled && job->r >= 0 && is_long(job->verb))
+        core_images_trim(job->core);
     image_job_free(job);
 }
 
@@ -394,6 +382,20 @@ void handle_image_export(struct request *req)
     work_handle(req, IMAGE_EXPORT, fields, ARRAY_SIZE(fields));
 }
 
+static void on_pruned(const struct prune_result *result, const struct error *err, void *userdata)
+{
+    struct request *req = ticket_take(userdata);
+
+    if (!req)
+        return;
+    if (err)
+        request_answer_error(req, err);
+    else
+        request_answer(req, 200,
+                       json_pack("{s:I, s:I}", "removed", (json_int_t)result->removed,
+                                 "freed_bytes", (json_int_t)result->freed_bytes));
+}
+
 void handle_image_prune(struct request *req)
 {
     struct body {
@@ -402,14 +404,19 @@ void handle_image_prune(struct request *req)
     static const struct field fields[] = {
         {"all", FIELD_BOOL, offsetof(struct body, all), 0, 0, false},
     };
-    struct image_job *job;
+    struct ticket *ticket;
+    struct error err = {0};
+    int r;
 
     if (!native_decode(req, fields, ARRAY_SIZE(fields), &body))
         return;
-    job = image_job_new(req, IMAGE_PRUNE, "");
-    if (!job)
+    ticket = ticket_new(req, NULL);
+    if (!ticket)
         return;
-    job->prune.all = body.all;
-    job->prune.in_use = core_images_in_use(native_of(req)->core);
-    image_submit(req, job);
+    r = core_images_prune(native_of(req)->core, body.all, /* trim= */ false, on_pruned, ticket);
+    if (r >= 0)
+        return;
+    (void)ticket_take(ticket);
+    error_fill(&err, r, "prune");
+    request_answer_error(req, &err);
 }
