@@ -54,12 +54,16 @@ void guest_remove(struct guest *g, uint64_t start, uint64_t end)
 }
 
 /* One call of the kernel. *ret_done bytes are in whatever it returns. */
-static int put(struct guest *g, uint64_t address, const void *data, uint64_t size,
+static int put(struct guest *g, uint64_t address, const void *data, uint64_t size, bool quietly,
                uint64_t *ret_done)
 {
     static const uint8_t zeros[HANDOVER_PAGE];
-    struct uffdio_copy copy = {.dst = address, .src = (uintptr_t)data, .len = size};
-    struct uffdio_zeropage zero = {.range = {.start = address, .len = size}};
+    struct uffdio_copy copy = {.dst = address,
+                               .src = (uintptr_t)data,
+                               .len = size,
+                               .mode = quietly ? UFFDIO_COPY_MODE_DONTWAKE : 0};
+    struct uffdio_zeropage zero = {.range = {.start = address, .len = size},
+                                   .mode = quietly ? UFFDIO_ZEROPAGE_MODE_DONTWAKE : 0};
     int64_t done;
     int r;
 
@@ -93,11 +97,11 @@ static void wake(struct guest *g, uint64_t address)
 
 /* `count` pages in one region, all of them not there. */
 static int put_all(struct guest *g, const struct region *region, uint64_t page, const uint8_t *data,
-                   size_t count)
+                   size_t count, bool quietly)
 {
     while (count > 0) {
         uint64_t address = region->address + (page * HANDOVER_PAGE - region->offset), done;
-        int r = put(g, address, data, count * (uint64_t)HANDOVER_PAGE, &done);
+        int r = put(g, address, data, count * (uint64_t)HANDOVER_PAGE, quietly, &done);
 
         done /= HANDOVER_PAGE;
         memset(g->states + page, PAGE_THERE, done);
@@ -122,7 +126,7 @@ static int put_all(struct guest *g, const struct region *region, uint64_t page, 
 }
 
 static int install(struct guest *g, uint64_t page, const uint8_t *data, size_t count,
-                   enum page_state from)
+                   enum page_state from, bool quietly)
 {
     uint64_t end = page + count;
 
@@ -147,7 +151,7 @@ static int install(struct guest *g, uint64_t page, const uint8_t *data, size_t c
         limit = (region->offset + region->size) / HANDOVER_PAGE;
         while (page + n < end && page + n < limit && g->states[page + n] == from)
             n++;
-        r = put_all(g, region, page, data, n);
+        r = put_all(g, region, page, data, n, quietly);
         if (r < 0)
             return r;
         data = data ? data + n * HANDOVER_PAGE : NULL;
@@ -156,14 +160,14 @@ static int install(struct guest *g, uint64_t page, const uint8_t *data, size_t c
     return 0;
 }
 
-int guest_install(struct guest *g, uint64_t page, const void *data, size_t count)
+int guest_install(struct guest *g, uint64_t page, const void *data, size_t count, bool quietly)
 {
-    return install(g, page, data, count, PAGE_ABSENT);
+    return install(g, page, data, count, PAGE_ABSENT, quietly);
 }
 
 int guest_install_removed(struct guest *g, uint64_t page)
 {
-    return install(g, page, NULL, 1, PAGE_REMOVED);
+    return install(g, page, NULL, 1, PAGE_REMOVED, false);
 }
 
 void guest_wake(struct guest *g, uint64_t page)

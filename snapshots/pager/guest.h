@@ -1,5 +1,7 @@
 #pragma once
 
+#include <stdbool.h>
+
 #include "pager/handover.h"
 
 /*
@@ -38,11 +40,11 @@ int guest_page(const struct guest *g, uint64_t address, uint64_t *ret_page);
 /* A range that the VMM gave back. */
 void guest_remove(struct guest *g, uint64_t start, uint64_t end);
 /*
- * Installs pages that are absent (with `data`, or zeros when NULL) and wakes who waits for them;
- * others are left as they are. -EAGAIN: events must be read first, then again; -ESRCH: the VMM is
- * gone.
+ * Installs pages that are absent (with `data`, or zeros when NULL) and, unless `quietly`, wakes who
+ * waits for them; others are left as they are. -EAGAIN: events must be read first, then again;
+ * -ESRCH: the VMM is gone.
  */
-int guest_install(struct guest *g, uint64_t page, const void *data, size_t count);
+int guest_install(struct guest *g, uint64_t page, const void *data, size_t count, bool quietly);
 /* A zero page where one was removed. */
 int guest_install_removed(struct guest *g, uint64_t page);
 /* Who waits for a page that is there looks again. */

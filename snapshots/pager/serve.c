@@ -36,6 +36,7 @@
 #define QUIET_USEC (1 * USEC_PER_SEC)
 #define RECORD_USEC (30 * USEC_PER_SEC)
 #define STATS_USEC (100 * USEC_PER_MSEC)
+#define WAKE_PAGES 512u
 #define STALE_MAX 100000u
 #define LEARN_SHARE 16u /* an addition of less than one part of so many is not worth it */
 
@@ -45,6 +46,7 @@ struct server {
     uint64_t waiting[WAITING_MAX]; /* pages with a fault that is not served */
     size_t n_waiting;
     struct memory_batch *batch; /* owned; NULL when there is nothing (more) to prefetch */
+    uint64_t unwoken;           /* pages of the batch since who waits was let go */
     uint8_t *expected;          /* owned; a bit for each page that the batch will bring */
     uint64_t run_page;          /* of the batch: what could not be installed yet */
     const void *run_data;
@@ -59,7 +61,8 @@ struct server {
     uint64_t started_usec;
     uint64_t stats_usec; /* written last */
     bool stats_changed;
-    unsigned stale; /* wakes in a row for pages that are there */
+    uint64_t stale_page;
+    unsigned stale; /* wakes in a row for that page, which is there */
 };
 
 /* ---- stats ---- */
@@ -129,7 +132,9 @@ static int serve_page(struct server *s, uint64_t page, struct error *err)
     switch ((enum page_state)g->states[page]) {
     case PAGE_THERE:
         /* Two vCPUs met at one page. Were it not there, waking would never end. */
-        if (++s->stale > STALE_MAX)
+        s->stale = page == s->stale_page ? s->stale + 1 : 0;
+        s->stale_page = page;
+        if (s->stale > STALE_MAX)
             return error_set(err, EIO, "page %" PRIu64 " is lost", page);
         guest_wake(g, page);
         return 0;
@@ -140,12 +145,11 @@ static int serve_page(struct server *s, uint64_t page, struct error *err)
     case PAGE_ABSENT:
         break;
     }
-    s->stale = 0;
     r = memory_read(s->o->memory, page, s->recording && s->known == 0 ? 1 : AROUND_PAGES, &data,
                     &count, err);
     if (r < 0)
         return r;
-    r = guest_install(g, page, data, count);
+    r = guest_install(g, page, data, count, /* quietly= */ false);
     if (r < 0)
         return r == -EAGAIN ? r : error_set(err, -r, "install a page: %s", errno_text(-r));
     if (s->recording && working_set_add(&s->record, (uint32_t)page) < 0)
@@ -153,11 +157,16 @@ static int serve_page(struct server *s, uint64_t page, struct error *err)
     return 0;
 }
 
-/* It is on its way: served on its own, the guest would race the batch page by page. */
+/*
+ * It comes, or came, with the batch. Served on its own, or woken at once, the guest would race the
+ * batch page by page; so who waits is let go when a good part more is there.
+ */
 static bool is_expected(const struct server *s, uint64_t page)
 {
-    return s->batch && s->guest->states[page] == PAGE_ABSENT &&
-           s->expected[page / 8] >> (page % 8) & 1;
+    uint8_t state = s->guest->states[page];
+
+    return s->batch && s->expected[page / 8] >> (page % 8) & 1 &&
+           (state == PAGE_ABSENT || (state == PAGE_THERE && s->unwoken < WAKE_PAGES));
 }
 
 static int serve_waiting(struct server *s, struct error *err)
@@ -173,6 +182,8 @@ static int serve_waiting(struct server *s, struct error *err)
             return r;
     }
     s->n_waiting = kept;
+    if (s->unwoken >= WAKE_PAGES)
+        s->unwoken = 0;
     return 0;
 }
 
@@ -248,8 +259,9 @@ static int prefetch(struct server *s, struct error *err)
             return 0;
         }
     }
-    r = guest_install(g, s->run_page, s->run_data, s->run_pages);
+    r = guest_install(g, s->run_page, s->run_data, s->run_pages, /* quietly= */ true);
     g->stats.prefetched += g->stats.pages - before;
+    s->unwoken += g->stats.pages - before;
     if (r == -EAGAIN)
         return 0; /* pages that are in are skipped the next time */
     s->run_pages = 0;
