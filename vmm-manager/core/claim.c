@@ -106,7 +106,7 @@ static int on_late_thaw(struct source *s, uint64_t now_usec, void *userdata)
 /* The owner's spec in place of the pool's. */
 static int take_over(struct sandbox *sb, const struct sandbox_spec *spec)
 {
-    const struct resolution *known = resolve_cache_find(sb->core, spec, /* all= */ false);
+    const struct resolution *known = resolve_cache_peek(sb->core, spec); /* pool_claim() looked */
     struct sandbox_spec copy;
     int r;
 

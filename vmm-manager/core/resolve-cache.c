@@ -119,6 +119,13 @@ const struct resolution *resolve_cache_find(struct core *core, const struct sand
     return NULL;
 }
 
+const struct resolution *resolve_cache_peek(struct core *core, const struct sandbox_spec *spec)
+{
+    struct resolve_entry *e = lookup(core, spec);
+
+    return e ? &e->resolution : NULL;
+}
+
 bool resolve_cache_differs(struct core *core, const struct sandbox_spec *spec,
                            const char *template_id)
 {

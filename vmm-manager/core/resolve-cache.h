@@ -35,6 +35,8 @@ bool watched_files_same(const struct watched_files *w, size_t n);
  */
 const struct resolution *resolve_cache_find(struct core *core, const struct sandbox_spec *spec,
                                             bool all);
+/* Without looking at the files: just after resolve_cache_find() has done so. */
+const struct resolution *resolve_cache_peek(struct core *core, const struct sandbox_spec *spec);
 /* It was known, and this template no longer is what it means. */
 bool resolve_cache_differs(struct core *core, const struct sandbox_spec *spec,
                            const char *template_id);
