@@ -12,6 +12,7 @@
 #include "core/lifecycle.h"
 #include "core/snapshot-meta.h"
 #include "core/snapshots.h"
+#include "core/take-private.h"
 #include "core/timeouts.h"
 
 /*
@@ -25,65 +26,17 @@
  *   commit    for a sleep: the row says what to resume from; from here on the VM is superfluous
  *   kill      and the sandbox is PAUSED
  *
- * release() is the way back: the VM is resumed, the guest thawed (or its console looked for again),
- * with the identity it had. For forks and checkpoints it runs beside the seal; for a sleep only
- * when a step failed or somebody wants to use the sandbox. The snapshot of a cancelled sleep is
- * removed before the VM runs on, so that no later daemon can take it for the sandbox's state.
+ * take_release() is the way back: the VM is resumed, the guest thawed (or its console looked for
+ * again), with the identity it had. For forks and checkpoints it runs beside the seal; for a sleep
+ * only when a step failed or somebody wants to use the sandbox. The snapshot of a cancelled sleep
+ * is removed before the VM runs on, so that no later daemon can take it for the sandbox's state.
  *
  * Calls that cannot be taken back are counted here (busy) and in sb->pending. After take_abort()
  * their callbacks only end the take.
  */
-#define RELINK_PAUSE_USEC (50 * USEC_PER_MSEC)
-
-enum take_step {
-    TAKE_PREPARE,
-    TAKE_FREEZE,
-    TAKE_MEMORY,
-    TAKE_DISK,
-    TAKE_SEAL,
-    TAKE_COMMIT,
-    TAKE_KILL,
-};
-
-enum release_step {
-    RELEASE_NOT,
-    RELEASE_SOON, /* from the loop: what broke the console has told everybody by then */
-    RELEASE_RESUME,
-    RELEASE_THAW,
-    RELEASE_RELINK,
-    RELEASE_DONE,
-};
-
-struct take {
-    struct sandbox *sandbox; /* weak: owns this */
-    struct take_options options;
-    char name[65];
-    char dir[512]; /* of the writer */
-    enum take_step step;
-    enum release_step release;
-    struct snapshot_writer *writer; /* owned, unless a worker has it */
-    struct snapshot_info info;      /* owned, unless a worker has it */
-    struct backend_caps caps;
-    struct disk_copy *copy; /* owned */
-    struct source *soon;    /* owned */
-    unsigned busy;
-    bool frozen;    /* the guest is closed */
-    bool paused;    /* the VM stands still */
-    bool sealed;    /* the snapshot is in the store */
-    bool cancelled; /* no sleep after all */
-    bool forgotten; /* nobody wants the result */
-    bool aborted;   /* the sandbox ends */
-    bool vm_lost;   /* the VM ended by itself, after all was written */
-    struct error err;
-    uint64_t started_usec, paused_usec;
-};
-
-static void release(struct take *t);
-static void step_freeze(struct take *t);
-
 /* ---- life ---- */
 
-static bool is_sleep(const struct take *t)
+bool take_is_sleep(const struct take *t)
 {
     return t->options.kind == SNAPSHOT_HIBERNATED;
 }
@@ -116,7 +69,7 @@ static void progress(struct take *t, const char *step)
 }
 
 /* All is over: the one who asked hears of it, and the take is gone. */
-static void take_end(struct take *t)
+void take_end(struct take *t)
 {
     struct sandbox *sb = t->sandbox;
     bool failed = t->err.errnum != 0;
@@ -134,7 +87,7 @@ static void take_end(struct take *t)
         (void)sandbox_event(sb, EVENT_PAUSE, NULL);
 }
 
-static void note_error(struct take *t, const struct error *err)
+void take_note_error(struct take *t, const struct error *err)
 {
     if (t->err.errnum)
         return;
@@ -144,9 +97,9 @@ static void note_error(struct take *t, const struct error *err)
 
 static void fail(struct take *t, const struct error *err)
 {
-    note_error(t, err);
+    take_note_error(t, err);
     log_sandbox(LOG_LEVEL_WARNING, t->sandbox->id, "No snapshot: %s", t->err.text);
-    release(t);
+    take_release(t);
 }
 
 static void fail_errno(struct take *t, int r, const char *what)
@@ -157,7 +110,7 @@ static void fail_errno(struct take *t, int r, const char *what)
     fail(t, &err);
 }
 
-static void begin_call(struct take *t)
+void take_begin_call(struct take *t)
 {
     t->busy++;
     t->sandbox->pending++;
@@ -167,7 +120,7 @@ static void begin_call(struct take *t)
  * A call that could not be taken back is over. False: the sandbox is on its way out or has failed
  * (and both may be gone by now), or the core is.
  */
-static bool end_call(struct take *t)
+bool take_end_call(struct take *t)
 {
     struct sandbox *sb = t->sandbox;
 
@@ -192,7 +145,7 @@ void take_abort(struct sandbox *sb, const struct error *reason)
         return;
     t->aborted = true;
     t->soon = source_free(t->soon);
-    note_error(t, reason);
+    take_note_error(t, reason);
     if (t->busy == 0)
         take_end(t);
 }
@@ -209,210 +162,6 @@ void take_forget(struct sandbox *sb, const void *userdata)
         sb->take->forgotten = true;
 }
 
-/* ---- the way back ---- */
-
-static void released(struct take *t)
-{
-    struct sandbox *sb = t->sandbox;
-    struct error err = {0};
-
-    t->release = RELEASE_DONE;
-    sb->held = false;
-    if (t->paused_usec)
-        log_sandbox(LOG_LEVEL_INFO, sb->id, "Goes on after %llu us of standing still",
-                    (unsigned long long)(clock_now_usec() - t->paused_usec));
-    if (is_sleep(t)) {
-        error_copy(&sb->pause_error, &t->err);
-        (void)sandbox_event(sb, EVENT_READY, NULL);
-    } else if (sandbox_store(sb, &err) < 0) {
-        log_sandbox(LOG_LEVEL_WARNING, sb->id, "Failed to store its row: %s, ignoring", err.text);
-    }
-    sandbox_waits_kick(sb);
-    if (t->busy == 0)
-        take_end(t);
-}
-
-/* The guest cannot be let go: then it is lost. */
-static void release_failed(struct take *t, const struct error *err)
-{
-    struct error why = *err;
-
-    error_wrap(&why, "sandbox '%s': it does not go on after a snapshot", t->sandbox->id);
-    (void)sandbox_event(t->sandbox, EVENT_FAILED, &why);
-}
-
-static void release_relink(struct take *t)
-{
-    struct sandbox *sb = t->sandbox;
-    struct error reason = {0};
-    int r;
-
-    if (t->release != RELEASE_RELINK) {
-        t->release = RELEASE_RELINK;
-        sb->reconnecting = true;
-        sb->reconnect_until_usec = clock_now_usec() + core_answer_timeout_usec(sb->core);
-    }
-    (void)error_set_code(&reason, ERR_UNAVAILABLE,
-                         "sandbox '%s': its console was closed by a snapshot; ask again", sb->id);
-    sandbox_drop_console(sb, &reason);
-    r = sandbox_reconnect(sb);
-    if (r < 0) {
-        (void)error_set(&reason, -r, "connect: %s", errno_text(-r));
-        release_failed(t, &reason);
-    }
-}
-
-static int on_relink(struct source *s, uint64_t now_usec, void *userdata)
-{
-    struct take *t = userdata;
-
-    (void)s;
-    (void)now_usec;
-    t->soon = source_free(t->soon);
-    release_relink(t);
-    return 0;
-}
-
-/* A connection may still meet the end of the one before it. */
-static void relink_broken(struct take *t, const struct error *reason)
-{
-    uint64_t now = clock_now_usec();
-
-    t->soon = source_free(t->soon);
-    if (reason->code != ERR_GUEST_PROTOCOL && now < t->sandbox->reconnect_until_usec &&
-        loop_add_timer(t->sandbox->core->loop, "take-relink", now + RELINK_PAUSE_USEC, on_relink, t,
-                       &t->soon) >= 0)
-        return;
-    release_failed(t, reason);
-}
-
-void take_reconnected(struct sandbox *sb)
-{
-    if (sb->take && sb->take->release == RELEASE_RELINK)
-        released(sb->take);
-}
-
-static void on_thawed(struct console *c, const struct error *err, void *userdata)
-{
-    struct take *t = userdata;
-
-    (void)c;
-    if (t->release != RELEASE_THAW)
-        return;
-    if (!err) {
-        t->frozen = false;
-        released(t);
-        return;
-    }
-    log_sandbox(LOG_LEVEL_WARNING, t->sandbox->id, "Thaw failed: %s; connecting again", err->text);
-    t->frozen = false; /* a new connection finds out */
-    release(t);
-}
-
-static void release_thaw(struct take *t)
-{
-    struct sandbox *sb = t->sandbox;
-    struct console *console = guest_link_console(sb->link);
-    const struct console_identity identity = {
-        .hostname = sb->identity.hostname,
-        .machine_id = sb->identity.machine_id,
-        .boot_id = sb->identity.boot_id,
-    };
-
-    if (t->step == TAKE_PREPARE && console && !sb->held) {
-        released(t); /* nothing was done to the guest */
-        return;
-    }
-    if (!console || !t->frozen || (t->paused_usec && !t->caps.snapshot_console)) {
-        release_relink(t);
-        return;
-    }
-    t->release = RELEASE_THAW;
-    if (console_thaw(console, &identity, clock_now_usec() + core_answer_timeout_usec(sb->core),
-                     on_thawed, t) < 0)
-        release_relink(t);
-}
-
-static void on_resumed(const struct error *err, void *userdata)
-{
-    struct take *t = userdata;
-
-    if (!end_call(t))
-        return;
-    if (err) {
-        release_failed(t, err);
-        return;
-    }
-    t->paused = false;
-    release_thaw(t);
-}
-
-static void release_resume(struct take *t)
-{
-    struct sandbox *sb = t->sandbox;
-    struct backend *backend = sb->slot->backend;
-    struct error err = {0};
-    int r;
-
-    if (!t->paused) {
-        release_thaw(t);
-        return;
-    }
-    t->release = RELEASE_RESUME;
-    begin_call(t);
-    r = backend->ops->resume(backend, sb->id, on_resumed, t);
-    if (r < 0) {
-        (void)error_set(&err, -r, "resume: %s", errno_text(-r));
-        on_resumed(&err, t);
-    }
-}
-
-static int on_soon(struct source *s, void *userdata)
-{
-    struct take *t = userdata;
-
-    (void)s;
-    t->soon = source_free(t->soon);
-    release_resume(t);
-    return 0;
-}
-
-static void release(struct take *t)
-{
-    struct error err = {0};
-    int r;
-
-    if (t->vm_lost) {
-        t->release = RELEASE_DONE; /* there is nothing to go on with */
-        (void)sandbox_event(t->sandbox, EVENT_FAILED, &t->err);
-        return;
-    }
-    if (t->release == RELEASE_SOON)
-        return;
-    t->release = RELEASE_SOON;
-    r = loop_add_defer(t->sandbox->core->loop, "take-release", on_soon, t, &t->soon);
-    if (r < 0) {
-        (void)error_set(&err, -r, "%s", errno_text(-r));
-        release_failed(t, &err);
-    }
-}
-
-bool take_console_broken(struct sandbox *sb, const struct error *reason)
-{
-    struct take *t = sb->take;
-    struct error why = *reason;
-
-    if (!t || !sb->held)
-        return false;
-    if (t->release == RELEASE_RELINK) {
-        relink_broken(t, &why);
-        return true;
-    }
-    /* Calls to it have failed by now; the way back connects again. */
-    sandbox_drop_console(sb, &why);
-    return true;
-}
-
 /* ---- commit and kill, for a sleep ---- */
 
 static void on_unsealed(const struct error *err, void *userdata)
@@ -422,10 +171,10 @@ static void on_unsealed(const struct error *err, void *userdata)
     if (err)
         log_sandbox(LOG_LEVEL_WARNING, t->sandbox->id,
                     "Failed to remove the snapshot of a cancelled pause: %s, ignoring", err->text);
-    if (!end_call(t))
+    if (!take_end_call(t))
         return;
     t->sealed = false;
-    release(t);
+    take_release(t);
 }
 
 /* No sleep after all. The snapshot goes first: it will be old. */
@@ -435,10 +184,10 @@ static void give_up(struct take *t)
         (void)error_set_code(&t->err, ERR_CANCELLED,
                              "sandbox '%s': the pause was cancelled, it is in use", t->sandbox->id);
     if (!t->sealed) {
-        release(t);
+        take_release(t);
         return;
     }
-    begin_call(t);
+    take_begin_call(t);
     if (snapshots_remove(t->sandbox->core, t->info.id, on_unsealed, t) < 0)
         on_unsealed(NULL, t);
 }
@@ -470,7 +219,7 @@ static void step_commit(struct take *t)
     }
     if (r < 0) {
         sb->snapshot[0] = '\0';
-        note_error(t, &err);
+        take_note_error(t, &err);
         give_up(t);
         return;
     }
@@ -492,9 +241,9 @@ static void on_sealed(struct snapshot_info *info, const struct error *err, void 
         memset(info, 0, sizeof(*info)); /* taken */
         t->sealed = true;
     } else {
-        note_error(t, err);
+        take_note_error(t, err);
     }
-    if (!end_call(t) || aborted)
+    if (!take_end_call(t) || aborted)
         return;
     if (t->release != RELEASE_NOT) { /* beside it */
         if (t->release == RELEASE_DONE && t->busy == 0)
@@ -516,7 +265,7 @@ static void step_seal(struct take *t)
 
     t->step = TAKE_SEAL;
     progress(t, "write");
-    begin_call(t);
+    take_begin_call(t);
     r = snapshots_seal(sb->core, &t->writer, &t->info, on_sealed, t);
     if (r < 0) {
         t->busy--;
@@ -524,8 +273,8 @@ static void step_seal(struct take *t)
         fail_errno(t, r, "seal");
         return;
     }
-    if (!is_sleep(t))
-        release(t);
+    if (!take_is_sleep(t))
+        take_release(t);
 }
 
 /* ---- disk ---- */
@@ -534,7 +283,7 @@ static void on_disk(const struct error *err, void *userdata)
 {
     struct take *t = userdata;
 
-    if (!end_call(t))
+    if (!take_end_call(t))
         return;
     t->copy = disk_copy_free(t->copy);
     if (err)
@@ -560,11 +309,11 @@ static void step_disk(struct take *t)
         fail_errno(t, r, "copy the disk");
         return;
     }
-    if (is_sleep(t) && link(from, to) == 0) {
+    if (take_is_sleep(t) && link(from, to) == 0) {
         step_seal(t);
         return;
     }
-    begin_call(t);
+    take_begin_call(t);
     r = disk_copy_start(sb->core, from, to, sb->origin.disk_mib, on_disk, t, &t->copy);
     if (r < 0) {
         t->busy--;
@@ -579,7 +328,7 @@ static void on_memory(const struct error *err, void *userdata)
 {
     struct take *t = userdata;
 
-    if (!end_call(t))
+    if (!take_end_call(t))
         return;
     if (err) {
         fail(t, err);
@@ -608,7 +357,7 @@ static void step_memory(struct take *t)
         fail_errno(t, r, "save memory");
         return;
     }
-    begin_call(t);
+    take_begin_call(t);
     r = backend->ops->snapshot(backend, sb->id, state, memory,
                                clock_now_usec() + core_snapshot_timeout_usec(sb->origin.memory_mib),
                                on_memory, t);
@@ -708,7 +457,7 @@ static void on_prepared(struct snapshot_writer *writer, const struct backend_cap
         (void)snprintf(t->dir, sizeof(t->dir), "%s", snapshot_writer_dir(writer));
     if (caps)
         t->caps = *caps;
-    if (!end_call(t))
+    if (!take_end_call(t))
         return;
     if (err)
         fail(t, err);
@@ -744,7 +493,7 @@ static int begin(struct sandbox *sb, const struct take_options *options, struct 
     (void)snprintf(t->name, sizeof(t->name), "%s", options->name ? options->name : "");
     t->started_usec = clock_now_usec();
     sb->take = t;
-    begin_call(t);
+    take_begin_call(t);
     r = snapshots_prepare(sb->core, sb->slot, on_prepared, t);
     if (r < 0) {
         t->busy--;
