@@ -50,7 +50,11 @@ def check_whole(hearth, box, mark):
         hearth.client.post(f"/v1/snapshots/{snapshot['id']}/verify")
         if snapshot["id"] != mark and snapshot["kind"] == "checkpoint":
             hearth.client.delete(f"/v1/snapshots/{snapshot['id']}", raw=True)
-    wait_until(lambda: stored(hearth) == [mark], "only the checkpoint to be left in the store")
+    try:
+        wait_until(lambda: stored(hearth) == [mark], "only the checkpoint to be left in the store", 10)
+    except BaseException:
+        print("in the store:", mark, stored(hearth), snapshots(hearth))
+        raise
     wait_until(lambda: len([p for p in processes_naming(str(hearth.state)) if p != hearth.daemon.pid]) == 1,
                "one VM to be left")
     assert [path.name for path in (hearth.state / "sandboxes").iterdir()] == [box.id]

@@ -12,6 +12,7 @@
 #include "base/strv.h"
 #include "core/pool.h"
 #include "core/template-private.h"
+#include "store/snapshot.h"
 
 const char *template_id(const struct template *t)
 {
@@ -179,7 +180,10 @@ void template_discard(struct template *t, const struct error *reason)
     t->state = TEMPLATE_DISCARDED;
     pools_template_gone(t->core, t->manifest.id);
     template_unlist(t);
-    template_delete(t);
+    if (t->core->snapshots && snapshot_template_in_use(t->core->snapshots, t->manifest.id))
+        log_warning("Template '%s' stays: snapshots lie over it", t->manifest.id);
+    else
+        template_delete(t);
     if (t->refs == 0)
         (void)template_free(t);
 }
