@@ -1,8 +1,13 @@
 #include "erofs/format.h"
 
 #include <endian.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
 
 static uint32_t crc32c(uint32_t crc, const uint8_t *data, size_t size)
 {
@@ -12,6 +17,18 @@ static uint32_t crc32c(uint32_t crc, const uint8_t *data, size_t size)
             crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
     }
     return crc;
+}
+
+bool erofs_is_whole(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct erofs_super super;
+    struct stat st;
+
+    return fd >= 0 && fstat(fd, &st) == 0 &&
+           pread(fd, &super, sizeof(super), EROFS_SUPER_OFFSET) == sizeof(super) &&
+           le32toh(super.magic) == EROFS_MAGIC &&
+           (uint64_t)le32toh(super.blocks) * EROFS_BLOCK == (uint64_t)st.st_size;
 }
 
 void erofs_super_block(const struct erofs_super *super, uint8_t block[static EROFS_BLOCK])

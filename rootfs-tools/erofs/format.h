@@ -1,6 +1,7 @@
 #pragma once
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The on-disk format of EROFS, as far as we write it. All numbers little endian. */
@@ -68,5 +69,7 @@ struct erofs_dirent {
 } __attribute__((packed));
 static_assert(sizeof(struct erofs_dirent) == EROFS_DIRENT_SIZE, "dirent of EROFS");
 
+/* Is the file as long as its superblock says? It is not when the machine went down too early. */
+bool erofs_is_whole(const char *path);
 /* Block 0 of an image, with the checksum filled in. */
 void erofs_super_block(const struct erofs_super *super, uint8_t block[static EROFS_BLOCK]);

@@ -14,6 +14,7 @@
 #include "base/paths.h"
 #include "base/strv.h"
 #include "erofs/digest.h"
+#include "erofs/format.h"
 #include "erofs/store.h"
 
 #define IMAGES_MAX 10000
@@ -98,7 +99,8 @@ static int fill_image(const struct record *record, struct image *ret, struct err
     memcpy(image.sha256, record->sha256, sizeof(image.sha256));
     memcpy(image.digest, record->digest, sizeof(image.digest));
     memcpy(image.architecture, record->config.architecture, sizeof(image.architecture));
-    image.ready = stat(image.path, &st) == 0 && st.st_size > 0;
+    image.ready = stat(image.path, &st) == 0 && st.st_size > 0 &&
+                  (!record->layers || erofs_is_whole(image.path));
     if (!image.ready && !record->layers)
         return error_set(err, EIO, "image '%s': its file is missing; remove it and get it again",
                          record->name);

@@ -20,13 +20,20 @@ int store_layer_paths(const char *diff_id, char pack[256], char index[256], stru
     return r < 0 ? r : store_hash_path(index, "layers", diff_id + 7, ".index", err);
 }
 
-/* The index is renamed into place last. */
+/*
+ * The index is renamed into place last. Both are as long as the index says unless the machine went
+ * down before they were on disk; then the layer counts as missing and is brought again.
+ */
 bool store_has_layer(const char *diff_id)
 {
     char pack[256], index[256];
+    struct layer layer;
 
-    return store_layer_paths(diff_id, pack, index, NULL) == 0 && file_exists(index) &&
-           file_exists(pack);
+    if (store_layer_paths(diff_id, pack, index, NULL) < 0 ||
+        layer_open(pack, index, &layer, NULL) < 0)
+        return false;
+    layer_close(&layer);
+    return true;
 }
 
 uint64_t store_layers_bytes(char *const *layers)

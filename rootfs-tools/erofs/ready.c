@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/file.h"
+#include "erofs/format.h"
 #include "erofs/store.h"
 #include "erofs/writer.h"
 #include "layers/stack.h"
@@ -71,7 +71,7 @@ int image_ready(const char *name, struct image *ret, struct error *err)
     lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock < 0 || flock(lock, LOCK_EX) < 0)
         return error_set(err, errno, "lock '%s': %s", lock_path, errno_text(errno));
-    if (!file_exists(ret->path)) {
+    if (!erofs_is_whole(ret->path)) {
         r = record_find(name, &record, err);
         if (r == 0)
             r = make_ready(&record, ret->path, err);
