@@ -6,6 +6,7 @@
 #include "api/e2b/e2b.h"
 #include "api/front/ops.h"
 #include "api/native/native.h"
+#include "api/swerex/rex.h"
 #include "base/strv.h"
 #include "core/keys.h"
 
@@ -50,6 +51,14 @@ static const struct {
      "{\"registry\": \"/\", \"username\": \"x\", \"password\": \"x\"}"},
     {"POST /v1/registries/logout", "{\"registry\": \"x\"}"},
     {"POST /v1/keys", "{\"tenant\": \"one\"}"},
+    {"POST /rex/ID/create_session", "{\"session\": \"s\"}"},
+    {"POST /rex/ID/run_in_session", "{\"session\": \"s\", \"command\": \"true\"}"},
+    {"POST /rex/ID/close_session", "{\"session\": \"s\"}"},
+    {"POST /rex/ID/execute", "{\"command\": \"true\", \"shell\": true}"},
+    {"POST /rex/ID/read_file", "{\"path\": \"/etc/hostname\"}"},
+    {"POST /rex/ID/write_file", "{\"path\": \"/tmp/x\", \"content\": \"x\"}"},
+    {"POST /rex/ID/upload", "x"},
+    {"POST /rex/ID/close", "{}"},
     {"POST /v2/sandboxes", "{\"templateID\": \"none\"}"},
     {"POST /sandboxes", "{\"templateID\": \"none\"}"},
     {"POST /v2/sandboxes/ID/connect", "{\"timeout\": 5}"},
@@ -116,7 +125,9 @@ struct matrix {
     unsigned asked;
     struct api_e2b *e2b;
     struct api_front *own_front; /* of the fixture, on its socket */
-    struct http_api apis[E2B_APIS + 1];
+    struct api_swerex *rex;
+    struct http_api apis[E2B_APIS + 2];
+    unsigned without;       /* status of a request without a key */
     bool data_plane;        /* requests name the sandbox in headers */
     const char *credential; /* a header line of these; NULL: none */
 };
@@ -182,9 +193,9 @@ static void check_route(struct matrix *m, const struct route *route)
 
     if (flags & ROUTE_OPEN)
         return;
-    expect(m, route, "no key", NULL, "", 401);
+    expect(m, route, "no key", NULL, "", m->without);
     expect(m, route, "a wrong key", WRONG_KEY, "", 401);
-    expect(m, route, "an expired signature", NULL, expired, 401);
+    expect(m, route, "an expired signature", NULL, expired, m->without);
     if (!reads || (flags & (ROUTE_CONTENT | ROUTE_ADMIN | ROUTE_HOME | ROUTE_HOST)))
         expect(m, route, "a viewer's key", m->viewer, "", 403);
     if (flags & (ROUTE_HOST | ROUTE_HOME)) {
@@ -246,14 +257,16 @@ static void serve_all(struct matrix *m)
     (void)snprintf(path, sizeof(path), "%s.all", m->f.path);
     ASSERT_OK(e2b_new(m->f.core.core, &m->e2b, &err));
     e2b_apis(m->e2b, m->apis);
+    ASSERT_OK(swerex_new(m->f.core.core, &m->rex, &err));
     m->apis[E2B_APIS] = api_native_http(m->f.api);
+    m->apis[E2B_APIS + 1] = swerex_http(m->rex);
     const struct api_front_options options = {
         .core = m->f.core.core,
         .loop = m->f.core.loop,
         .socket_path = path,
         .listen = "127.0.0.1:0",
         .apis = m->apis,
-        .n_apis = E2B_APIS + 1,
+        .n_apis = ARRAY_SIZE(m->apis),
     };
     m->own_front = m->f.front;
     ASSERT_OK(api_front_new(&options, &m->f.front, &err));
@@ -263,7 +276,7 @@ static void matrix_begin(struct matrix *m)
 {
     struct client c;
     json_t *json;
-    *m = (struct matrix){0};
+    *m = (struct matrix){.without = 401};
     api_begin(&m->f);
     serve_all(m);
     api_key(&m->f, "one", "user", NULL, m->own);
@@ -286,6 +299,7 @@ static void matrix_end(struct matrix *m)
     m->f.front = api_front_free(m->f.front);
     m->f.front = m->own_front;
     m->e2b = e2b_free(m->e2b);
+    m->rex = swerex_free(m->rex);
     api_end(&m->f);
 }
 
@@ -297,6 +311,8 @@ TEST(no_route_lets_the_wrong_one_in)
     for (size_t i = 0; i < ops_routes_count; i++)
         check_route(&m, &ops_routes[i]);
     for (size_t a = 0; a < ARRAY_SIZE(m.apis); a++) {
+        /* SWE-ReX answers as its own server does. */
+        m.without = strcmp(m.apis[a].name, "swerex") == 0 ? 403 : 401;
         for (size_t i = 0; i < m.apis[a].n_routes; i++) {
             const struct route *route = &m.apis[a].routes[i];
             if (!m.apis[a].claims)
