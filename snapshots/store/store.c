@@ -271,6 +271,8 @@ static int open_store(const char *root, const char *templates, bool read_only,
         r = scan_probe(root, err);
     if (r >= 0 && !read_only)
         r = load_root(s, err);
+    if (r >= 0)
+        (void)store_sweep(s); /* whoever had a removed one open died with it */
     if (r < 0) {
         (void)snapshot_store_close(s);
         return r;

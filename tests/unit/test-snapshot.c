@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -148,6 +149,27 @@ TEST(a_removed_one_stays_while_something_lies_over_it)
     ASSERT_EQ(fixture_entries(&f), 0);
     ASSERT_FALSE(snapshot_template_in_use(f.store, f.template_id));
     ASSERT_EQ(snapshot_store_bytes(f.store), 0);
+    fixture_done(&f);
+}
+
+TEST(a_removed_one_goes_at_the_next_open_when_its_holder_died)
+{
+    struct fixture f;
+    char a[MANIFEST_ID_SIZE];
+    struct snapshot *snap;
+    int status;
+
+    fixture_init(&f, "orphan");
+    fixture_snapshot(&f, NULL, first_pages, 3, a);
+    pid_t pid = fork();
+    ASSERT_TRUE(pid >= 0);
+    if (pid == 0) /* dies with it open */
+        _exit(snapshot_open(f.store, a, &snap, NULL) < 0 || snapshot_remove(f.store, a, NULL) < 0);
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_EQ(status, 0);
+    ASSERT_EQ(fixture_entries(&f), 1);
+    fixture_reopen(&f);
+    ASSERT_EQ(fixture_entries(&f), 0);
     fixture_done(&f);
 }
 
