@@ -89,13 +89,26 @@ static json_t *body_to_json(const struct snapshot_manifest *m)
                      m->seal, "files", files_to_json(m), "meta", info->meta);
 }
 
+/* What no reader would take must not be written: a snapshot that cannot be read is a loss. */
+static int must_read_back(const char *text, size_t size, struct error *err)
+{
+    struct snapshot_manifest back = {0};
+    int r = snapshot_manifest_parse(text, size, &back, err);
+
+    if (r < 0)
+        error_wrap(err, "snapshot manifest would not be readable");
+    snapshot_manifest_done(&back);
+    return r;
+}
+
 int snapshot_manifest_print(struct snapshot_manifest *m, char **ret, size_t *ret_size,
                             struct error *err)
 {
     json_t *json = body_to_json(m);
     _cleanup_free_ char *body = json ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    _cleanup_free_ char *text = NULL;
     char digest[DIGEST_TEXT_SIZE];
-    char *text;
+    int r;
 
     json_decref(json);
     if (!body)
@@ -107,10 +120,13 @@ int snapshot_manifest_print(struct snapshot_manifest *m, char **ret, size_t *ret
     text = string_printf(HEAD "%s" MIDDLE "%s" TAIL, digest, body);
     if (!text)
         return error_set(err, ENOMEM, "snapshot manifest: out of memory");
+    r = must_read_back(text, strlen(text), err);
+    if (r < 0)
+        return r;
     if (m->seal[0] == '\0')
         memcpy(m->seal, digest, sizeof(m->seal));
-    *ret = text;
     *ret_size = strlen(text);
+    *ret = TAKE_PTR(text);
     return 0;
 }
 

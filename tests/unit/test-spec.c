@@ -246,6 +246,30 @@ TEST(bytes_take_the_base64_key_when_they_are_not_text)
     json_decref(o);
 }
 
+TEST(stored_bytes_come_back_from_a_strict_reader)
+{
+    static const struct {
+        const char *data;
+        size_t size;
+    } cases[] = {{"", 0}, {"text", 4}, {"a\0b", 3}, {"\0", 1}, {"\xff", 1}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        json_t *json = json_bytes(cases[i].data, cases[i].size), *back;
+        char *text = json_dumps(json, JSON_ENCODE_ANY), *owned = NULL;
+        const char *data;
+        size_t size;
+
+        back = json_loads(text, JSON_DECODE_ANY, NULL);
+        ASSERT_OK(json_bytes_get(back, &data, &size, &owned));
+        ASSERT_EQ(size, cases[i].size);
+        ASSERT_MEMEQ(data, cases[i].data, size);
+        free(owned);
+        free(text);
+        json_decref(json);
+        json_decref(back);
+    }
+}
+
 TEST(every_state_has_a_name_that_leads_back)
 {
     for (int i = 0; i < SANDBOX_STATE_COUNT; i++)

@@ -89,7 +89,7 @@ int base64_decode(const char *text, size_t size, char **ret_data, size_t *ret_si
 
 json_t *json_bytes(const void *data, size_t size)
 {
-    if (utf8_is_valid(data, size))
+    if (utf8_is_valid(data, size) && (size == 0 || !memchr(data, '\0', size)))
         return json_stringn_nocheck(size > 0 ? data : "", size);
 
     _cleanup_free_ char *text = base64_encode(data, size);

@@ -18,7 +18,10 @@ char *base64_encode(const void *data, size_t size);
  * count. */
 int base64_decode(const char *text, size_t size, char **ret_data, size_t *ret_size);
 
-/* A string when the bytes are UTF-8, else {"base64": "…"}. New reference, NULL: out of memory. */
+/*
+ * A string when the bytes are UTF-8 without a NUL, which readers of stored JSON refuse, else
+ * {"base64": "…"}. New reference, NULL: out of memory.
+ */
 json_t *json_bytes(const void *data, size_t size);
 
 /*
