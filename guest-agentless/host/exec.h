@@ -61,7 +61,8 @@ struct exec_range {
 };
 
 struct exec_callbacks {
-    /* It runs. ranges[i] tells what the ring holds of output stream i (after attach). */
+    /* It runs. ranges[i] tells what the ring holds of output stream i (after attach). May be NULL.
+     */
     void (*on_started)(struct exec *e, uint64_t process_id, uint32_t pid,
                        const struct exec_range ranges[EXEC_STREAMS_MAX], void *userdata);
     /* Bytes of an output stream; acknowledge with exec_consumed() once they are out of our hands.

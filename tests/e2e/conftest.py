@@ -191,6 +191,14 @@ def private_cache(directory):
     return cache
 
 
+@pytest.fixture
+def tmp_path():
+    """In place of pytest's own, which leaves its directories behind."""
+    directory = tempfile.mkdtemp(prefix="ht-", dir="/tmp")
+    yield pathlib.Path(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def workdir():
     directory = tempfile.mkdtemp(prefix="he-", dir="/tmp")

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(not oci.have_tools(), reason="docker-registry, s
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    r = oci.Registry(tmp_path_factory.mktemp("registry"))
+def registry(workdir):
+    r = oci.Registry(pathlib.Path(tempfile.mkdtemp(prefix="registry-", dir=workdir)))
     yield r
     r.stop()
 
@@ -414,10 +414,10 @@ def test_login(tmp_path, own_oci):
 
 
 @pytest.fixture(scope="module")
-def own_oci(registry, tmp_path_factory):
+def own_oci(registry, workdir):
     """A daemon that may speak to the test's registries."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="oi-", dir="/tmp"))  # sockets want short paths
-    private = oci.Registry(tmp_path_factory.mktemp("private"), password="right")
+    private = oci.Registry(pathlib.Path(tempfile.mkdtemp(prefix="private-", dir=workdir)), password="right")
     h = Hearth(directory, private_cache(directory))
     h.docker = directory / "docker"
     h.docker.mkdir()

@@ -269,3 +269,17 @@ int file_copy_sparse(const char *from, const char *to, mode_t mode, struct error
     }
     return 0;
 }
+
+ssize_t file_read_tail(const char *path, void *data, size_t size)
+{
+    _cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    struct stat st;
+
+    if (fd < 0)
+        return !path || errno == ENOENT ? 0 : -errno;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_size > (off_t)size && lseek(fd, st.st_size - (off_t)size, SEEK_SET) < 0)
+        return -errno;
+    return fd_read_full(fd, data, size);
+}

@@ -34,3 +34,8 @@ int dir_sync_parent(const char *path);
 int file_copy_sparse(const char *from, const char *to, mode_t mode, struct error *err);
 
 bool file_exists(const char *path);
+/*
+ * The last `size` bytes of a file, fewer when it is shorter; none of one that is not there (also
+ * with path NULL). Bytes, or a negative errno.
+ */
+ssize_t file_read_tail(const char *path, void *data, size_t size);

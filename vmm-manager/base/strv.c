@@ -179,6 +179,14 @@ int parse_duration(const char *s, uint64_t *ret_usec)
     return parse_with_unit(s, units, ARRAY_SIZE(units), ret_usec);
 }
 
+int hex_digit(int c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 void hex_encode(const void *data, size_t size, char *text)
 {
     static const char digits[] = "0123456789abcdef";

@@ -31,6 +31,8 @@ int parse_size(const char *s, uint64_t unit_bytes, uint64_t *ret_bytes);
 /* "90", "90s", "15m", "2h", "1500ms" to microseconds. */
 int parse_duration(const char *s, uint64_t *ret_usec);
 
+/* The value of a hex digit, or -1. */
+int hex_digit(int c);
 /* Lower-case hex of data; text holds 2 * size + 1 bytes. */
 void hex_encode(const void *data, size_t size, char *text);
 

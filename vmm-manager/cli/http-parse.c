@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/macros.h"
+#include "base/strv.h"
 
 #define CHUNK_LINE_MAX 256u
 #define TRAILER_MAX 8192u
@@ -161,17 +162,6 @@ void http_body_init(struct http_body *b, const struct http_head *head)
     }
 }
 
-static int hex_value(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* A line "SIZE[;extension]" byte by byte; `line` counts its bytes, the top bit marks the extension.
  */
 #define IN_EXTENSION (1u << 31)
@@ -179,7 +169,7 @@ static int hex_value(uint8_t c)
 static int chunk_size_byte(struct http_body *b, uint8_t c, struct error *err)
 {
     unsigned count = b->line & ~IN_EXTENSION;
-    int digit = hex_value(c);
+    int digit = hex_digit(c);
 
     if (count >= CHUNK_LINE_MAX)
         return malformed(err, "endless chunk size");

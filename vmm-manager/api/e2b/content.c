@@ -6,8 +6,8 @@
 #include "api/e2b/files-auth.h"
 #include "api/e2b/handlers.h"
 #include "api/multipart.h"
+#include "api/front/touch.h"
 #include "api/front/upload.h"
-#include "api/e2b/wait.h"
 #include "base/strv.h"
 #include "model/text.h"
 
@@ -378,8 +378,9 @@ static void write_now(struct request *req, struct sandbox *sb, bool woken)
 
 void handle_files_write(struct request *req)
 {
+    static const struct touch_ops ops = {.ready = write_now, .failed = e2b_answer_error};
     struct files_request q;
 
     if (files_request(req, "write", &q))
-        e2b_touch(req, q.sb, write_now, e2b_answer_error);
+        touch_wait(req, q.sb, &ops);
 }

@@ -4,8 +4,8 @@
 #include "api/e2b/create.h"
 #include "api/e2b/handlers.h"
 #include "api/e2b/object.h"
-#include "api/e2b/wait.h"
 #include "api/front/access.h"
+#include "api/front/touch.h"
 #include "base/clock.h"
 #include "base/strv.h"
 #include "model/text.h"
@@ -283,12 +283,14 @@ static void connected(struct request *req, struct sandbox *sb, bool woken)
     request_answer(req, woken ? 201 : 200, e2b_sandbox_json(e2b_of(req)->core, sb));
 }
 
+static const struct touch_ops connect_ops = {.ready = connected, .failed = e2b_answer_error};
+
 void handle_e2b_connect(struct request *req)
 {
     struct sandbox *sb = control_sandbox(req);
 
     if (sb)
-        e2b_touch(req, sb, connected, e2b_answer_error);
+        touch_wait(req, sb, &connect_ops);
 }
 
 void handle_e2b_resume(struct request *req)
@@ -300,7 +302,7 @@ void handle_e2b_resume(struct request *req)
     if (sandbox_get_state(sb) == SANDBOX_RUNNING)
         e2b_answer_status(req, 409, "the sandbox is running already");
     else
-        e2b_touch(req, sb, connected, e2b_answer_error);
+        touch_wait(req, sb, &connect_ops);
 }
 
 static void paused(struct request *req, struct sandbox *sb, bool woken)
@@ -312,6 +314,7 @@ static void paused(struct request *req, struct sandbox *sb, bool woken)
 
 void handle_e2b_pause(struct request *req)
 {
+    static const struct touch_ops ops = {.ready = paused, .failed = e2b_answer_error};
     struct sandbox *sb = control_sandbox(req);
 
     if (!sb)
@@ -319,7 +322,7 @@ void handle_e2b_pause(struct request *req)
     if (e2b_is_paused(sb))
         e2b_answer_status(req, 409, "the sandbox is paused already");
     else
-        e2b_sleep(req, sb, paused, e2b_answer_error);
+        sleep_wait(req, sb, &ops);
 }
 
 /* ---- network: guests have none; whoever wants less of it has it already ---- */

@@ -4,7 +4,7 @@
 
 #include "api/e2b/files-auth.h"
 #include "api/e2b/handlers.h"
-#include "api/e2b/wait.h"
+#include "api/front/touch.h"
 #include "base/strv.h"
 
 /* GET /files: the content of one file, or one range of it. */
@@ -228,8 +228,9 @@ static void read_now(struct request *req, struct sandbox *sb, bool woken)
 
 void handle_files_read(struct request *req)
 {
+    static const struct touch_ops ops = {.ready = read_now, .failed = e2b_answer_error};
     struct files_request q;
 
     if (files_request(req, "read", &q))
-        e2b_touch(req, q.sb, read_now, e2b_answer_error);
+        touch_wait(req, q.sb, &ops);
 }

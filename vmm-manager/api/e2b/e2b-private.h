@@ -55,6 +55,10 @@ struct console *envd_console(struct request *req, struct sandbox **ret_sb);
 int envd_address(struct request *req, char ret_id[static 65], uint16_t *ret_port);
 void envd_answer_gone(struct request *req, const char *id);
 void envd_answer_denied(struct request *req);
+/* It cannot be woken: as gone as one that never was. For touch_ops. */
+void envd_answer_not_usable(struct request *req, const struct error *err);
+/* A value of the query; false: the error is already the answer. */
+bool e2b_query(struct request *req, const char *key, const char **ret);
 /* The same for Connect calls, with the message decoded. NULL: the answer is out. */
 struct console *envd_call(struct request *req, bool stream, struct sandbox **ret_sb,
                           json_t **ret_message);

@@ -5,7 +5,7 @@
 
 #include "api/e2b/handlers.h"
 #include "api/e2b/process.h"
-#include "api/e2b/wait.h"
+#include "api/front/touch.h"
 #include "model/text.h"
 
 struct api_e2b *e2b_of(const struct request *req)
@@ -15,28 +15,13 @@ struct api_e2b *e2b_of(const struct request *req)
 
 /* ---- envd: a sandbox that sleeps is woken by any call ---- */
 
-static void answer_not_usable(struct request *req, const struct error *err)
-{
-    char id[65] = "";
-    uint16_t port;
-
-    (void)err;
-    (void)envd_address(req, id, &port);
-    envd_answer_gone(req, id);
-}
-
 #define TOUCHING(name)                                                                             \
-    static void name##_now(struct request *req, struct sandbox *sb, bool woken)                    \
-    {                                                                                              \
-        (void)sb;                                                                                  \
-        (void)woken;                                                                               \
-        name(req);                                                                                 \
-    }                                                                                              \
     static void name##_touching(struct request *req)                                               \
     {                                                                                              \
+        static const struct touch_ops ops = {.go = name, .failed = envd_answer_not_usable};        \
         struct sandbox *sb = envd_sandbox(req, /* signed_url= */ false);                           \
         if (sb)                                                                                    \
-            e2b_touch(req, sb, name##_now, answer_not_usable);                                     \
+            touch_wait(req, sb, &ops);                                                             \
     }
 
 TOUCHING(handle_process_start)

@@ -95,6 +95,26 @@ void envd_answer_gone(struct request *req, const char *id)
                              "The sandbox was not found", "code", 502));
 }
 
+void envd_answer_not_usable(struct request *req, const struct error *err)
+{
+    char id[65] = "";
+    uint16_t port;
+
+    (void)err;
+    (void)envd_address(req, id, &port);
+    envd_answer_gone(req, id);
+}
+
+bool e2b_query(struct request *req, const char *key, const char **ret)
+{
+    struct error err = {0};
+
+    if (request_query(req, key, ret, &err) >= 0)
+        return true;
+    e2b_answer_error(req, &err);
+    return false;
+}
+
 void envd_answer_denied(struct request *req)
 {
     /* Connect clients read `code` as a text, the others take the status. */

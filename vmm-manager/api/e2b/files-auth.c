@@ -6,16 +6,6 @@
 #include "base/clock.h"
 #include "core/keys.h"
 
-static bool query(struct request *req, const char *key, const char **ret)
-{
-    struct error err = {0};
-
-    if (request_query(req, key, ret, &err) >= 0)
-        return true;
-    e2b_answer_error(req, &err);
-    return false;
-}
-
 /* Whether a signature is there, and right. */
 static bool signature_ok(struct request *req, const char *id, const char *operation,
                          const char *path, const char *user, struct error *err)
@@ -43,7 +33,7 @@ bool files_request(struct request *req, const char *operation, struct files_requ
         e2b_answer_status(req, 400, "the headers E2b-Sandbox-Id and E2b-Sandbox-Port are needed");
         return false;
     }
-    if (!query(req, "path", &ret->path) || !query(req, "username", &user))
+    if (!e2b_query(req, "path", &ret->path) || !e2b_query(req, "username", &user))
         return false;
     if (!core_sandbox_token_ok(e2b_of(req)->core, id, E2B_TOKEN_PURPOSE,
                                request_header(req, "X-Access-Token")) &&

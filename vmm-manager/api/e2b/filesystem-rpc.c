@@ -309,16 +309,8 @@ static void on_list_root(const struct file_info *info, const struct error *err, 
     uint64_t depth = 1;
     int r;
 
-    if (err) {
-        fs_job_fail(job, err);
+    if (!fs_job_is_directory(job, info, err))
         return;
-    }
-    bool directory = info->type == FILE_TYPE_DIRECTORY;
-    job->call = file_call_free(job->call);
-    if (!directory) {
-        connect_answer_code(job->req, CONNECT_INVALID_ARGUMENT, "the path is not a directory");
-        return;
-    }
     if (pb_u64(job->message, "depth", "depth", LIST_DEPTH_MAX, &depth) < 0) {
         connect_answer_code(job->req, CONNECT_INVALID_ARGUMENT, "'depth': is out of range");
         return;

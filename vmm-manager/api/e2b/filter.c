@@ -5,14 +5,6 @@
 
 #include "base/strv.h"
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* In place. A '%' that is none of an escape stays; a NUL ends it. */
 static void percent_decode(char *text, bool plus)
 {

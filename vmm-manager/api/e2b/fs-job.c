@@ -133,6 +133,20 @@ void fs_job_start(struct request *req, bool stream, const char *key, fs_begin_fn
     envd_resolve(req, sb, c, job->user, path, on_resolved, b, begin_free);
 }
 
+bool fs_job_is_directory(struct fs_job *job, const struct file_info *info, const struct error *err)
+{
+    bool directory = !err && info->type == FILE_TYPE_DIRECTORY;
+
+    if (err) {
+        fs_job_fail(job, err);
+        return false;
+    }
+    job->call = file_call_free(job->call);
+    if (!directory)
+        connect_answer_code(job->req, CONNECT_INVALID_ARGUMENT, "the path is not a directory");
+    return directory;
+}
+
 int fs_info_copy(const struct file_info *from, struct file_info *to)
 {
     struct file_info copy = *from;

@@ -36,5 +36,7 @@ void fs_job_fail(struct fs_job *job, const struct error *err);
 void fs_job_check(struct fs_job *job, int r, const struct error *err);
 /* Stats job->path (and what it leads to) and answers {"entry"}. */
 void fs_job_answer_entry(struct fs_job *job);
+/* What file_stat() said of job->path: true when it is a directory, else the answer is out. */
+bool fs_job_is_directory(struct fs_job *job, const struct file_info *info, const struct error *err);
 /* Copies what is borrowed. */
 int fs_info_copy(const struct file_info *from, struct file_info *to);

@@ -43,16 +43,6 @@ static void add(struct sandbox *sb, void *userdata)
     (void)json_array_append_new(list->array, e2b_listed_json(sb));
 }
 
-static bool query(struct request *req, const char *key, const char **ret)
-{
-    struct error err = {0};
-
-    if (request_query(req, key, ret, &err) >= 0)
-        return true;
-    e2b_answer_error(req, &err);
-    return false;
-}
-
 static void answer_list(struct request *req, bool pages)
 {
     const char *state = NULL, *metadata = NULL, *limit = NULL, *token = NULL;
@@ -60,8 +50,8 @@ static void answer_list(struct request *req, bool pages)
     struct error err = {0};
     uint64_t n = PAGE_DEFAULT;
 
-    if (!query(req, "state", &state) || !query(req, "metadata", &metadata) ||
-        !query(req, "limit", &limit) || !query(req, "nextToken", &token))
+    if (!e2b_query(req, "state", &state) || !e2b_query(req, "metadata", &metadata) ||
+        !e2b_query(req, "limit", &limit) || !e2b_query(req, "nextToken", &token))
         return;
     if (limit && parse_u64(limit, 1, PAGE_MAX, &n) < 0) {
         e2b_answer_status(req, 400, "'limit': not a number of 1 to 1000");

@@ -1,15 +1,11 @@
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "api/e2b/handlers.h"
-#include "api/e2b/wait.h"
 #include "api/front/access.h"
 #include "base/clock.h"
-#include "base/fd.h"
+#include "base/file.h"
 #include "model/text.h"
 
 /* Metrics and logs, as the control plane and as envd show them. */
@@ -167,20 +163,6 @@ void handle_e2b_metrics(struct request *req)
 
 /* ---- logs: what the guest wrote to its serial console ---- */
 
-static ssize_t read_tail(const char *path, char *data, size_t size)
-{
-    _cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    struct stat st;
-
-    if (fd < 0)
-        return 0;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (st.st_size > (off_t)size && lseek(fd, st.st_size - (off_t)size, SEEK_SET) < 0)
-        return -errno;
-    return fd_read_full(fd, data, size);
-}
-
 static void answer_logs(struct request *req, bool v2)
 {
     struct error err = {0};
@@ -197,7 +179,7 @@ static void answer_logs(struct request *req, bool v2)
         return;
     }
     clock_format_wall(clock_wall_usec(), now, sizeof(now));
-    size = data ? read_tail(sandbox_log_path(sb), data, LOG_MAX) : 0;
+    size = data ? file_read_tail(sandbox_log_path(sb), data, LOG_MAX) : 0;
     if (size > 0)
         data[size] = '\0';
     for (char *p = data; size > 0 && *p && json_array_size(lines) < LOG_LINES_MAX;) {

@@ -5,7 +5,7 @@
 
 #include "api/e2b/handlers.h"
 #include "api/e2b/reply-head.h"
-#include "api/e2b/wait.h"
+#include "api/front/touch.h"
 #include "api/front/tunnel.h"
 #include "base/buf.h"
 #include "base/strv.h"
@@ -404,19 +404,10 @@ static void port_open(struct request *req, struct sandbox *sb, bool woken)
         port_fail(p, err.text[0] ? err.text : "out of memory");
 }
 
-static void port_not_usable(struct request *req, const struct error *err)
-{
-    char id[65] = "";
-    uint16_t port;
-
-    (void)err;
-    (void)envd_address(req, id, &port);
-    envd_answer_gone(req, id);
-}
-
 /* Ports are for everybody who knows the id, as E2B's are, unless their owner said otherwise. */
 void handle_port(struct request *req)
 {
+    static const struct touch_ops ops = {.ready = port_open, .failed = envd_answer_not_usable};
     struct core *core = e2b_of(req)->core;
     struct sandbox *sb;
     uint16_t port;
@@ -433,5 +424,5 @@ void handle_port(struct request *req)
         envd_answer_gone(req, id);
         return;
     }
-    e2b_touch(req, sb, port_open, port_not_usable);
+    touch_wait(req, sb, &ops);
 }

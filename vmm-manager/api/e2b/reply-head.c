@@ -95,14 +95,6 @@ int reply_head_parse(char *text, struct reply_head *ret, struct error *err)
     return r;
 }
 
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static int take_size(struct unchunk *u, uint8_t c)
 {
     int digit = hex_digit(c);

@@ -119,16 +119,12 @@ void handle_e2b_snapshot(struct request *req)
 static void answer_snapshots(struct request *req, const json_t *result)
 {
     const char *sandbox = NULL, *name = NULL;
-    json_t *list = json_array(), *snapshot;
-    struct error err = {0};
+    json_t *list, *snapshot;
     size_t i;
 
-    if (request_query(req, "sandboxID", &sandbox, &err) < 0 ||
-        request_query(req, "name", &name, &err) < 0) {
-        json_decref(list);
-        e2b_answer_error(req, &err);
+    if (!e2b_query(req, "sandboxID", &sandbox) || !e2b_query(req, "name", &name))
         return;
-    }
+    list = json_array();
     json_array_foreach(json_object_get(result, "snapshots"), i, snapshot)
     {
         const char *of = json_string_value(json_object_get(snapshot, "sandbox"));

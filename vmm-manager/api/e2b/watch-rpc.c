@@ -202,17 +202,7 @@ static void on_watch_root(const struct file_info *info, const struct error *err,
 {
     struct fs_job *job = userdata;
 
-    if (err) {
-        fs_job_fail(job, err);
-        return;
-    }
-    bool directory = info->type == FILE_TYPE_DIRECTORY;
-    job->call = file_call_free(job->call);
-    if (!directory) {
-        connect_answer_code(job->req, CONNECT_INVALID_ARGUMENT, "the path is not a directory");
-        return;
-    }
-    if (watch_begin(job, job->streamed))
+    if (fs_job_is_directory(job, info, err) && watch_begin(job, job->streamed))
         fs_job_detach(job);
 }
 

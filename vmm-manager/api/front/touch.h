@@ -9,3 +9,15 @@
  * the answer.
  */
 void touch_then(struct request *req, struct sandbox *sb, void (*go)(struct request *req));
+
+/* The same with more to say. One of `go` and `ready` is set. */
+struct touch_ops {
+    void (*go)(struct request *req);
+    /* `waited`: it was not so at once. */
+    void (*ready)(struct request *req, struct sandbox *sb, bool waited);
+    void (*failed)(struct request *req, const struct error *err); /* NULL: request_answer_error() */
+};
+/* Until it can be used. */
+void touch_wait(struct request *req, struct sandbox *sb, const struct touch_ops *ops);
+/* Until it sleeps. */
+void sleep_wait(struct request *req, struct sandbox *sb, const struct touch_ops *ops);

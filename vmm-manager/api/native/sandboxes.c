@@ -1,17 +1,13 @@
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "api/native/handlers.h"
 #include "api/native/native.h"
 #include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
-#include "base/fd.h"
+#include "base/file.h"
 #include "base/worker.h"
 #include "core/host-stats.h"
 
@@ -70,22 +66,6 @@ void handle_sandbox_remove(struct request *req)
     }
 }
 
-/* The last `size` bytes of a file, fewer when it is shorter. A log that is not there yet is empty.
- */
-static ssize_t read_tail(const char *path, char *data, size_t size)
-{
-    _cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    struct stat st;
-
-    if (fd < 0)
-        return !path || errno == ENOENT ? 0 : -errno;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (st.st_size > (off_t)size && lseek(fd, st.st_size - (off_t)size, SEEK_SET) < 0)
-        return -errno;
-    return fd_read_full(fd, data, size);
-}
-
 void handle_sandbox_logs(struct request *req)
 {
     uint64_t tail = LOG_TAIL_MAX;
@@ -95,7 +75,7 @@ void handle_sandbox_logs(struct request *req)
         return;
     tail = MIN(tail, (uint64_t)LOG_TAIL_MAX);
     _cleanup_free_ char *data = malloc(tail + 1);
-    ssize_t size = data ? read_tail(sandbox_log_path(sb), data, tail) : -ENOMEM;
+    ssize_t size = data ? file_read_tail(sandbox_log_path(sb), data, tail) : -ENOMEM;
     if (size < 0) {
         struct error err = {0};
         error_fill(&err, (int)size, "sandbox '%s': read its log", sandbox_id(sb));

@@ -32,10 +32,9 @@ struct action {
     char *expect_text[ACTION_EXPECT_MAX];
     regex_t expect[ACTION_EXPECT_MAX];
     size_t n_expect;
-    double timeout_sec;    /* negative: none */
-    struct source *timer;  /* owned */
-    uint64_t number;       /* of the command */
-    uint64_t asked_offset; /* of the terminal's output, when it began */
+    double timeout_sec;   /* negative: none */
+    struct source *timer; /* owned */
+    uint64_t number;      /* of the command */
     bool begun, ended;
     int status;
     uint64_t end_offset;

@@ -39,16 +39,6 @@ static void on_over(void *state, enum request_end why)
     free(x);
 }
 
-static void on_started(struct exec *e, uint64_t process_id, uint32_t pid,
-                       const struct exec_range ranges[EXEC_STREAMS_MAX], void *userdata)
-{
-    (void)e;
-    (void)process_id;
-    (void)pid;
-    (void)ranges;
-    (void)userdata;
-}
-
 static void on_output(struct exec *e, uint8_t stream, uint64_t offset, const uint8_t *data,
                       size_t size, void *userdata)
 {
@@ -178,7 +168,6 @@ static int make_env(const json_t *body, struct sandbox *sb, char ***ret, struct 
 void handle_rex_execute(struct request *req)
 {
     static const struct exec_callbacks callbacks = {
-        .on_started = on_started,
         .on_output = on_output,
         .on_exit = on_exit_,
         .on_closed = on_closed,

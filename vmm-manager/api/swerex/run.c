@@ -16,7 +16,6 @@
  */
 #define QUIET_USEC (200 * USEC_PER_MSEC) /* after an interrupt: what the shell says of its jobs */
 #define EXCEPTIONS "swerex.exceptions."
-#define START_PROBE ":"
 
 static void action_free(struct action *a)
 {
@@ -386,16 +385,6 @@ static void on_syntax_exit(struct exec *e, const struct exec_exit *exit, void *u
         json_pack("{s:s, s:s}", "bash_stdout", out ? out : "", "bash_stderr", err ? err : ""));
 }
 
-static void on_syntax_started(struct exec *e, uint64_t process_id, uint32_t pid,
-                              const struct exec_range ranges[EXEC_STREAMS_MAX], void *userdata)
-{
-    (void)e;
-    (void)process_id;
-    (void)pid;
-    (void)ranges;
-    (void)userdata;
-}
-
 static void on_syntax_closed(struct exec *e, const struct error *reason, void *userdata)
 {
     struct action *a = userdata;
@@ -423,7 +412,6 @@ static void on_gone(struct sandbox *sb, const struct error *reason, void *userda
 static void check_syntax(struct action *a, struct sandbox *sb, struct console *c)
 {
     static const struct exec_callbacks callbacks = {
-        .on_started = on_syntax_started,
         .on_output = on_syntax_output,
         .on_exit = on_syntax_exit,
         .on_closed = on_syntax_closed,
