@@ -33,6 +33,10 @@ struct image {
 int image_find(const char *name, struct image *ret, struct error *err);
 /* The same, and the EROFS file is there afterwards. Blocks. */
 int image_ready(const char *name, struct image *ret, struct error *err);
+/* For who looks for the least used. */
+void image_note_use(const char *sha256);
+/* Names that a build gives to what it has come to so far; nobody else sees them. */
+bool image_name_is_hidden(const char *name);
 /* The file that says what a name is, whether it is there or not; to notice that it changes. */
 int image_record_path(const char *name, char path[256]);
 /* How it wants to be run; empty for an imported root. */

@@ -148,7 +148,8 @@ static void evict(const struct prune_options *o, struct image *images, size_t co
 
         if (!may_go(o, &images[i]))
             continue;
-        if (names && images[i].digest[0] && image_remove(images[i].name, NULL) == 0)
+        if (names && (images[i].digest[0] || image_name_is_hidden(images[i].name)) &&
+            image_remove(images[i].name, NULL) == 0)
             result->removed++;
         else if (!names && images[i].ready && unlink(images[i].path) == 0)
             result->removed++;

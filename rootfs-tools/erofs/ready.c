@@ -37,8 +37,8 @@ static int make_ready(const struct record *record, const char *path, struct erro
     return 0;
 }
 
-/* For who looks for the least used: a file beside, because the image's own times are watched. */
-static void note_use(const char *sha256)
+/* A file beside, because the image's own times are watched. */
+void image_note_use(const char *sha256)
 {
     char path[256];
 
@@ -61,7 +61,7 @@ int image_ready(const char *name, struct image *ret, struct error *err)
     if (r < 0)
         return r;
     if (ret->ready) {
-        note_use(ret->sha256);
+        image_note_use(ret->sha256);
         return 0;
     }
     /* One at a time makes it; the others wait and find it. */
@@ -81,6 +81,6 @@ int image_ready(const char *name, struct image *ret, struct error *err)
         error_wrap(err, "image '%s'", name);
         return r;
     }
-    note_use(ret->sha256);
+    image_note_use(ret->sha256);
     return image_find(name, ret, err);
 }

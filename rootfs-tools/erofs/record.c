@@ -21,12 +21,17 @@ void record_done(struct record *record)
     image_config_done(&record->config);
 }
 
+bool image_name_is_hidden(const char *name)
+{
+    return name[0] == '@' && strlen(name) == 65 && strspn(name + 1, "0123456789abcdef") == 64;
+}
+
 int record_name(const char *name, char ret[REFERENCE_SIZE], struct error *err)
 {
     struct reference ref;
     int r;
 
-    if (name_is_valid(name)) {
+    if (name_is_valid(name) || image_name_is_hidden(name)) {
         (void)snprintf(ret, REFERENCE_SIZE, "%s", name);
         return 0;
     }

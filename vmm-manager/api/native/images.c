@@ -168,7 +168,8 @@ static void image_answer(struct request *req, const struct image_job *job)
     case IMAGE_LIST:
         list = json_array();
         for (size_t i = 0; i < job->count; i++)
-            (void)json_array_append_new(list, image_to_json(&job->images[i]));
+            if (!image_name_is_hidden(job->images[i].name))
+                (void)json_array_append_new(list, image_to_json(&job->images[i]));
         native_answer_list(req, "images", list, order);
         break;
     case IMAGE_FIND:
