@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -170,6 +171,25 @@ static void on_resize(struct server *s, uint32_t channel, const Hearth__V1__Resi
     answer(s, channel, wanted, r, "resize");
 }
 
+static void on_layer(struct server *s, uint32_t channel)
+{
+    struct error err = {0};
+
+    if (!s->options.new_layer) {
+        event_error(s, channel, HEARTH__V1__CODE__CODE_UNSUPPORTED, EOPNOTSUPP,
+                    "this guest has no layers");
+        return;
+    }
+    process_kill_all(s, SIGKILL);
+    if (s->options.new_layer(s->layers + 1, &err) < 0) {
+        event_error(s, channel, HEARTH__V1__CODE__CODE_SYSTEM, err.errnum, "new layer: %s",
+                    err.text);
+        return;
+    }
+    s->layers++;
+    event_done(s, channel);
+}
+
 static void on_window(struct server *s, uint32_t channel, const Hearth__V1__Window *window)
 {
     struct process *p = process_find_channel(s, channel);
@@ -277,6 +297,9 @@ static void on_request(struct server *s, struct conn *c, uint32_t channel,
         stream = input_of(s, channel, request->close_stream->stream);
         if (stream)
             stream_close_input(stream);
+        return;
+    case HEARTH__V1__REQUEST__OP_LAYER:
+        on_layer(s, channel);
         return;
     default:
         event_error(s, channel, HEARTH__V1__CODE__CODE_UNSUPPORTED, EOPNOTSUPP,

@@ -17,6 +17,7 @@ int file_op_mkfifo(const Hearth__V1__FileMkfifo *op);
 int file_op_symlink(const Hearth__V1__FileSymlink *op);
 int file_op_set_attr(const Hearth__V1__FileSetAttr *op);
 int file_op_watch(const Hearth__V1__FileWatch *op);
+int file_op_layer(const Hearth__V1__FileLayer *op); /* outside of the root: see layer.h */
 
 /* Makes the directories of `path` and, with itself, the last one too. 0 or a negative errno. */
 int make_dirs(const char *path, bool itself, mode_t mode);

@@ -116,7 +116,8 @@ static int prepare_rootfs(struct error *err)
 
 static int boot(struct server *s, struct reaper *reaper, struct transport *t, struct error *err)
 {
-    static const struct guest_options options = {.root = NEWROOT, .cgroup_dir = CGROUP_DIR};
+    static const struct guest_options options = {
+        .root = NEWROOT, .cgroup_dir = CGROUP_DIR, .new_layer = mount_new_layer};
     int r;
 
     r = mount_own(err);

@@ -11,10 +11,9 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "guest/console.h"
+#include "guest/layer.h"
 #include "guest/uevent.h"
 
-#define IMAGE_DIR "/image"
-#define DISK_DIR "/disk"
 #define IMAGE_DEVICE "/dev/vda"
 #define DISK_DEVICE "/dev/vdb"
 #define DRIVE_USEC (20 * USEC_PER_SEC)
@@ -190,7 +189,7 @@ static int prepare_tmp(struct error *err)
     return 0;
 }
 
-int mount_inside(struct error *err)
+static int mount_kernel(struct error *err)
 {
     int r;
 
@@ -200,13 +199,64 @@ int mount_inside(struct error *err)
     if (r == 0 &&
         mount("cgroup2", NEWROOT "/sys/fs/cgroup", "cgroup2", PSEUDO | MS_RDONLY, NULL) < 0)
         r = error_set(err, errno, "mount cgroup2 in the root: %s", errno_text(errno));
-    if (r == 0)
-        r = mount_devices(err);
+    return r < 0 ? r : mount_devices(err);
+}
+
+int mount_inside(struct error *err)
+{
+    int r = mount_kernel(err);
+
     if (r == 0)
         r = mount_at("tmpfs", NEWROOT "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755", err);
     if (r == 0)
         r = prepare_tmp(err);
     return r;
+}
+
+/* Its root looks as the one below does. */
+static int make_layer(const char *path, const char *below, struct error *err)
+{
+    struct stat st;
+    int r = make_dir(path, 0755, err);
+
+    if (r == 0 && (stat(below, &st) < 0 || chown(path, st.st_uid, st.st_gid) < 0 ||
+                   chmod(path, st.st_mode & 07777) < 0))
+        r = error_set(err, errno, "prepare %s: %s", path, errno_text(errno));
+    return r;
+}
+
+int mount_new_layer(uint32_t number, struct error *err)
+{
+    char upper[64], work[64], below[64] = IMAGE_DIR, options[4096];
+    /* A directory of the image that is renamed has to be copied: layers have no word for it. */
+    static const char *const extras[] = {",redirect_dir=off,metacopy=off", ",redirect_dir=off", ""};
+    size_t used;
+    int r;
+
+    if (number > LAYERS_MAX)
+        return error_set(err, E2BIG, "more than %u layers", LAYERS_MAX);
+    if (number > 1)
+        (void)snprintf(below, sizeof(below), LAYER_DIR "-%u", number - 1);
+    (void)snprintf(upper, sizeof(upper), LAYER_DIR "-%u", number);
+    (void)snprintf(work, sizeof(work), DISK_DIR "/work-%u", number);
+    r = make_layer(upper, below, err);
+    if (r == 0)
+        r = make_dir(work, 0700, err);
+    if (r < 0)
+        return r;
+    used =
+        (size_t)snprintf(options, sizeof(options), "upperdir=%s,workdir=%s,lowerdir=", upper, work);
+    for (uint32_t i = number - 1; i > 0; i--)
+        used += (size_t)snprintf(options + used, sizeof(options) - used, LAYER_DIR "-%u:", i);
+    used += (size_t)snprintf(options + used, sizeof(options) - used, IMAGE_DIR);
+    if (umount2(NEWROOT, MNT_DETACH) < 0)
+        return error_set(err, errno, "unmount the root: %s", errno_text(errno));
+    r = -EINVAL;
+    for (size_t i = 0; i < ARRAY_SIZE(extras) && r < 0; i++) {
+        (void)snprintf(options + used, sizeof(options) - used, "%s", extras[i]);
+        r = mount("overlay", NEWROOT, "overlay", MS_NOATIME, options) < 0 ? -errno : 0;
+    }
+    return r < 0 ? error_set(err, -r, "mount overlayfs: %s", errno_text(-r)) : mount_kernel(err);
 }
 
 void mount_undo(void)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -18,6 +19,13 @@ int mount_own(struct error *err);
 int mount_root(struct error *err);
 /* File systems inside the root that every program expects; missing directories are made. */
 int mount_inside(struct error *err);
+
+/*
+ * The root again, with an empty writable layer over the image and the layers before this one. Only
+ * the kernel's own file systems are mounted inside, so that what a build leaves in /run or /tmp is
+ * its own.
+ */
+int mount_new_layer(uint32_t number, struct error *err);
 
 /* At power-off: leaves the writable layer clean. Everybody else must be gone. */
 void mount_undo(void);

@@ -37,6 +37,8 @@ int op_file(const Hearth__V1__FileOp *op)
         return file_op_set_attr(op->set_attr);
     case HEARTH__V1__FILE_OP__OP_WATCH:
         return file_op_watch(op->watch);
+    case HEARTH__V1__FILE_OP__OP_LAYER:
+        return file_op_layer(op->layer);
     default:
         return reply_error(HEARTH__V1__CODE__CODE_UNSUPPORTED, EOPNOTSUPP,
                            "this guest does not know the file operation");

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
 
 /*
  * The guest's server as an ordinary process, for tests of the host side: no VM, no boot, the same
@@ -11,6 +14,8 @@ struct guest_options {
     const char *cgroup_dir; /* NULL: no cgroups, trees are sessions found in /proc */
     bool thawed_from_start;
     bool fake_identity; /* Thaw checks its fields and changes nothing on the machine */
+    /* Puts the n-th fresh writable layer over the root; NULL: there are none. */
+    int (*new_layer)(uint32_t number, struct error *err);
 };
 
 /*

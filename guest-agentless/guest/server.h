@@ -29,6 +29,7 @@ struct server {
     int ops_fd;    /* owned: its `ops` */
     int devpts_fd; /* owned: directory of ptmx; -EBADF: /dev */
     struct control control;
+    uint32_t layers; /* writable layers that were put over the image */
 };
 
 int server_init(struct server *s, const struct guest_options *options, bool is_init);

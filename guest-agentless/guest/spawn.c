@@ -388,7 +388,8 @@ static int add_op_streams(struct process *p, struct spawn *sp, const Hearth__V1_
         sp->fds[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
         r = sp->fds[0] < 0 ? -errno : 0;
     }
-    if (r == 0 && (dial || request->file->op_case == HEARTH__V1__FILE_OP__OP_READ))
+    if (r == 0 && (dial || request->file->op_case == HEARTH__V1__FILE_OP__OP_READ ||
+                   request->file->op_case == HEARTH__V1__FILE_OP__OP_LAYER))
         r = add_pipe(p, sp, 1, false, OP_RING);
     if (r == 0)
         r = add_pipe(p, sp, 3, false, OP_RING);
@@ -406,6 +407,11 @@ void spawn_op(struct server *s, uint32_t channel, const Hearth__V1__Request *req
     sp.request = request;
     if (request->op_case == HEARTH__V1__REQUEST__OP_FILE)
         sp.user = request->file->user;
+    if (request->op_case == HEARTH__V1__REQUEST__OP_FILE &&
+        request->file->op_case == HEARTH__V1__FILE_OP__OP_LAYER) {
+        sp.user = "";
+        sp.root = NULL; /* layers lie beside the root */
+    }
     r = enter_table(s, channel, &p, &err);
     if (r < 0) {
         reject(s, channel, p, r, &err);

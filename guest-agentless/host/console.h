@@ -57,6 +57,12 @@ int console_thaw(struct console *c, const struct console_identity *identity, uin
                  console_done_fn done, void *userdata);
 /* Freezes user processes and syncs the disks, before a snapshot. */
 int console_freeze(struct console *c, uint64_t deadline_usec, console_done_fn done, void *userdata);
+/*
+ * Kills all user processes and puts a fresh writable layer over the root; they are numbered from 1,
+ * see layer_read_start(). For builds of images.
+ */
+int console_new_layer(struct console *c, uint64_t deadline_usec, console_done_fn done,
+                      void *userdata);
 int console_power_off(struct console *c, uint32_t grace_msec, uint64_t deadline_usec,
                       console_done_fn done, void *userdata);
 /* A round trip; used as health probe. */

@@ -66,6 +66,18 @@ int console_freeze(struct console *c, uint64_t deadline_usec, console_done_fn do
                       userdata);
 }
 
+int console_new_layer(struct console *c, uint64_t deadline_usec, console_done_fn done,
+                      void *userdata)
+{
+    Hearth__V1__Layer layer = HEARTH__V1__LAYER__INIT;
+    Hearth__V1__Request request = HEARTH__V1__REQUEST__INIT;
+
+    request.op_case = HEARTH__V1__REQUEST__OP_LAYER;
+    request.layer = &layer;
+    return call_plain(c, "putting a layer over the guest's root", WIRE_SUBJECT_GUEST, &request,
+                      deadline_usec, done, userdata);
+}
+
 static int power_off_reply(struct call *call, const Hearth__V1__Event *event, struct error *err)
 {
     (void)call;

@@ -88,6 +88,10 @@ int file_read_start(struct console *c, const char *user, const char *path, uint6
                     uint64_t length, const struct transfer_callbacks *cb, void *userdata,
                     struct transfer **ret, struct error *err);
 
+/* All that a layer of console_new_layer() changed, as the tar of an image layer; 0: the image. */
+int layer_read_start(struct console *c, uint32_t number, const struct transfer_callbacks *cb,
+                     void *userdata, struct transfer **ret, struct error *err);
+
 struct file_write_options {
     uint32_t mode; /* 0: 0644, kept for an existing file */
     bool parents, append, exclusive;

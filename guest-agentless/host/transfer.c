@@ -182,6 +182,30 @@ int file_read_start(struct console *c, const char *user, const char *path, uint6
     return r;
 }
 
+int layer_read_start(struct console *c, uint32_t number, const struct transfer_callbacks *cb,
+                     void *userdata, struct transfer **ret, struct error *err)
+{
+    Hearth__V1__FileLayer op = HEARTH__V1__FILE_LAYER__INIT;
+    Hearth__V1__FileOp message = HEARTH__V1__FILE_OP__INIT;
+    struct transfer *t;
+    char name[32];
+    int r;
+
+    (void)snprintf(name, sizeof(name), "%u", number);
+    t = transfer_new(TRANSFER_READ, &read_vtable, "reading layer", name, cb, userdata, err);
+    if (!t)
+        return -ENOMEM;
+    op.number = number;
+    message.op_case = HEARTH__V1__FILE_OP__OP_LAYER;
+    message.layer = &op;
+    r = file_op_start_file(c, &t->op, &message, NULL, err);
+    if (r < 0)
+        transfer_free(t);
+    else
+        *ret = t;
+    return r;
+}
+
 int file_write_start(struct console *c, const char *user, const char *path,
                      const struct file_write_options *options, const struct transfer_callbacks *cb,
                      void *userdata, struct transfer **ret, struct error *err)
