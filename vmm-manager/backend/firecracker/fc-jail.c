@@ -25,6 +25,8 @@
 #define MEMORY_OVERHEAD_MIB 96u
 /* Kernel and initramfs are smaller; bigger files are never copied. */
 #define COPY_MAX_BYTES (128u << 20)
+/* Copied rather than mounted: a mount costs more than reading this. */
+#define SMALL_BYTES (1u << 20)
 #define EMPTY_USEC (1 * USEC_PER_SEC)
 
 const char *fc_jail_cgroup_root(void)
@@ -167,7 +169,9 @@ int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const
     fc_jail_path(jail, name, to);
     if (!realpath(path, real) || stat(real, &st) < 0)
         return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
-    copied = jail->jailed && !writable && !(st.st_mode & S_IROTH);
+    copied = jail->jailed && !writable &&
+             (!(st.st_mode & S_IROTH) ||
+              (how == FC_SHARE_UNTOUCHED && st.st_size <= (off_t)SMALL_BYTES));
     r = copied ? share_by_copy(real, to, &st, err) : share(jail, pid, real, to, name, how, err);
     if (r < 0)
         return r;

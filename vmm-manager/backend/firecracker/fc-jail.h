@@ -43,7 +43,7 @@ enum fc_share {
 };
 /*
  * Makes `path` visible to the process `pid` of the jail as `name`. No copy, except of a small file
- * that others may not read.
+ * that others may not read or that must stay untouched.
  */
 int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const char *name,
                   enum fc_share how, struct error *err);

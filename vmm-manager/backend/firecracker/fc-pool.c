@@ -10,6 +10,8 @@
 #define SPAWN_USEC (60 * USEC_PER_SEC)
 #define KILL_USEC (1 * USEC_PER_SEC)
 #define PAUSE_USEC (5 * USEC_PER_SEC)
+/* The VM that took a process has the host for itself so long, while there is another process. */
+#define QUIET_USEC (1 * USEC_PER_SEC)
 
 /*
  * One process that waits for a VM. It is not watched: whoever takes it looks whether it runs, and
@@ -89,7 +91,11 @@ static int spawn_one(struct fc *b)
 
 void fc_pool_fill(struct fc *b)
 {
-    if (b->closing || clock_now_usec() < b->pool_not_before_usec)
+    uint64_t now = clock_now_usec();
+
+    if (b->closing || now < b->pool_not_before_usec)
+        return;
+    if (b->n_idle > 0 && now < b->pool_taken_usec + QUIET_USEC)
         return;
     while (b->n_idle + b->n_spawning < b->options.pool_size)
         if (spawn_one(b) < 0)
@@ -157,6 +163,7 @@ int fc_pool_take(struct fc *b, struct fc_vmm *ret)
 
         free(idle);
         if (runs(&vmm)) {
+            b->pool_taken_usec = clock_now_usec();
             *ret = vmm;
             return 0;
         }

@@ -107,6 +107,7 @@ struct fc {
     struct fc_idle *idle; /* owned list: processes that wait for a VM */
     unsigned n_idle, n_spawning;
     uint64_t pool_not_before_usec; /* after a failure */
+    uint64_t pool_taken_usec;      /* when the last one was */
 };
 
 /* ---- firecracker.c ---- */
@@ -161,7 +162,10 @@ void fc_vm_clean(struct fc_vm *vm);
 int fc_sweep(struct fc *b);
 
 /* ---- fc-pool.c ---- */
-/* Starts processes until there are enough. Cheap when there are. */
+/*
+ * Starts processes until there are enough, a moment after the last was taken unless none is left.
+ * Cheap when there are enough.
+ */
 void fc_pool_fill(struct fc *b);
 /* Forgets processes that died or stand still. */
 void fc_pool_check(struct fc *b);

@@ -71,16 +71,17 @@ static int start_pager(struct prepare_job *job)
 
 static int share_all(struct prepare_job *job)
 {
+    /* Image and template are known as verified by what stat() says of them: it stays so. */
     const struct {
         const char *path, *name;
         enum fc_share how;
     } files[] = {
-        {job->image, "image", FC_SHARE_READ},
+        {job->image, "image", FC_SHARE_UNTOUCHED},
         {job->disk, "disk", FC_SHARE_WRITABLE},
         {job->kernel, "kernel", FC_SHARE_READ},
         {job->pages || job->pager_dir ? NULL : job->memory, FC_NAME_MEMORY, FC_SHARE_UNTOUCHED},
         {job->initramfs, "initramfs", FC_SHARE_READ},
-        {job->state, FC_NAME_STATE, FC_SHARE_READ},
+        {job->state, FC_NAME_STATE, FC_SHARE_UNTOUCHED},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
