@@ -75,6 +75,7 @@ static int spawn_one(struct fc *b)
     job->b = b;
     job->vmm.pidfd = -EBADF;
     job->launch.deadline_usec = clock_now_usec() + SPAWN_USEC;
+    job->launch.cancel_fd = -EBADF;
     (void)snprintf(job->launch.base, sizeof(job->launch.base), "%s", b->dir);
     r = fc_uid_take(b, &job->launch.uid);
     if (r >= 0) {

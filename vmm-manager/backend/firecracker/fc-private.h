@@ -57,7 +57,8 @@ struct fc_vm {
     struct fc *b; /* weak */
     char id[64];
     enum fc_phase phase;
-    bool busy; /* a worker holds a copy of what it needs */
+    bool busy;     /* a worker holds a copy of what it needs */
+    int cancel_fd; /* weak, the worker's: written, it starts no process any more; else -EBADF */
     struct backend_vm vm;
     char *disk, *memory_file; /* owned; where they are on the host */
     struct fc_vmm vmm;        /* its pidfd is owned; no jail yet while jail.dir is "" */

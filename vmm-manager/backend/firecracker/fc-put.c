@@ -14,19 +14,22 @@
 #define DONE "HTTP/1.1 204"
 
 /* Reads the head of the answer, and with a refusal what came with it. */
-static int read_answer(int fd, char answer[static ANSWER_MAX], uint64_t deadline_usec)
+static int read_answer(int fd, char answer[static ANSWER_MAX], uint64_t deadline_usec,
+                       int cancel_fd)
 {
     size_t have = 0;
 
     for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = cancel_fd, .events = POLLIN}};
         uint64_t now = clock_now_usec();
         ssize_t n;
 
         if (now >= deadline_usec)
             return -ETIMEDOUT;
-        if (poll(&p, 1, (int)MIN((deadline_usec - now) / USEC_PER_MSEC + 1, (uint64_t)60000)) <= 0)
+        if (poll(p, 2, (int)MIN((deadline_usec - now) / USEC_PER_MSEC + 1, (uint64_t)60000)) <= 0)
             continue;
+        if (p[1].revents)
+            return -ECANCELED;
         n = recv(fd, answer + have, ANSWER_MAX - 1 - have, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
@@ -42,7 +45,7 @@ static int read_answer(int fd, char answer[static ANSWER_MAX], uint64_t deadline
 }
 
 int fc_put(const char *socket_path, const char *path, const char *body, uint64_t deadline_usec,
-           struct error *err)
+           int cancel_fd, struct error *err)
 {
     char request[REQUEST_MAX], answer[ANSWER_MAX] = "";
     _cleanup_close_ int fd = fd_connect_unix(socket_path);
@@ -58,9 +61,11 @@ int fc_put(const char *socket_path, const char *path, const char *body, uint64_t
     if (r >= 0 && send(fd, request, (size_t)n, MSG_NOSIGNAL) != (ssize_t)n)
         r = -EPIPE;
     if (r >= 0)
-        r = read_answer(fd, answer, deadline_usec);
+        r = read_answer(fd, answer, deadline_usec, cancel_fd);
     if (r == -ETIMEDOUT)
         return error_set_code(err, ERR_TIMEOUT, "Firecracker did not answer PUT %s in time", path);
+    if (r == -ECANCELED)
+        return error_set(err, ECANCELED, "PUT %s was given up", path);
     if (r < 0)
         return error_set_code(err, ERR_BACKEND_FAILED, "PUT %s broke off: %s", path,
                               errno_text(-r));

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/pidfd.h>
 
 #include "backend/firecracker/fc-private.h"
@@ -32,6 +33,7 @@ int fc_vm_new(struct fc *b, const char *id, struct fc_vm **ret)
         return -ENOMEM;
     vm->b = b;
     vm->vmm.pidfd = -EBADF;
+    vm->cancel_fd = -EBADF;
     (void)snprintf(vm->id, sizeof(vm->id), "%s", id);
     vm->next = b->vms;
     b->vms = vm;
@@ -214,6 +216,8 @@ int fc_vm_kill(struct fc_vm *vm, backend_done_fn done, void *userdata)
         return -ENOMEM;
     *k = (struct fc_kill_wait){.done = done, .userdata = userdata, .next = vm->kills};
     vm->kills = k;
+    if (vm->cancel_fd >= 0)
+        (void)eventfd_write(vm->cancel_fd, 1);
     (void)error_set(&err, ECANCELED, "'%s' was given up", vm->id);
     fc_vm_end(vm, &err);
     return 0;

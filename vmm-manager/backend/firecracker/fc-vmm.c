@@ -194,20 +194,22 @@ static int read_pid_file(const struct fc_jail *jail, pid_t *ret)
 }
 
 /* Waits for the jailer's own end; a jailer that hangs is killed. */
-static int wait_for_jailer(int pidfd, uint64_t deadline_usec, struct error *err)
+static int wait_for_jailer(int pidfd, uint64_t deadline_usec, int cancel_fd, struct error *err)
 {
-    struct pollfd fd = {.fd = pidfd, .events = POLLIN};
+    struct pollfd fds[] = {{.fd = pidfd, .events = POLLIN}, {.fd = cancel_fd, .events = POLLIN}};
     uint64_t now = clock_now_usec();
     siginfo_t info = {0};
     bool late;
 
-    late = poll(&fd, 1, deadline_usec > now ? (int)((deadline_usec - now) / 1000 + 1) : 0) <= 0;
-    if (late)
+    late = poll(fds, 2, deadline_usec > now ? (int)((deadline_usec - now) / 1000 + 1) : 0) <= 0;
+    if (late || fds[1].revents)
         (void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
     while (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED) < 0 && errno == EINTR)
         ;
     if (late)
         return error_set(err, ETIMEDOUT, "the jailer does not end");
+    if (fds[1].revents)
+        return error_set(err, ECANCELED, "the start of Firecracker was given up");
     if (info.si_code != CLD_EXITED || info.si_status != 0)
         return error_set_code(err, ERR_BACKEND_FAILED, "the jailer failed (%s %d)",
                               info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
@@ -260,7 +262,7 @@ static int start_jailed(const struct fc_launch *l, struct fc_vmm *vmm, int log_f
     (void)strv_free(a.argv);
     if (r < 0)
         return r;
-    r = wait_for_jailer(pidfd, l->deadline_usec, err);
+    r = wait_for_jailer(pidfd, l->deadline_usec, l->cancel_fd, err);
     /* Also after a failure: it may have forked already. */
     k = read_pid_file(&vmm->jail, &vmm->pid);
     if (r >= 0 && k < 0)
@@ -293,7 +295,8 @@ static int start_plain(const struct fc_launch *l, struct fc_vmm *vmm, int log_fd
 }
 
 /* Waits until something listens on the API socket; an end of the process is an error. */
-static int wait_for_socket(const struct fc_vmm *vmm, uint64_t deadline_usec, struct error *err)
+static int wait_for_socket(const struct fc_vmm *vmm, uint64_t deadline_usec, int cancel_fd,
+                           struct error *err)
 {
     _cleanup_close_ int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     char path[108], events[4096];
@@ -302,8 +305,9 @@ static int wait_for_socket(const struct fc_vmm *vmm, uint64_t deadline_usec, str
     if (watch < 0 || inotify_add_watch(watch, vmm->jail.root, IN_CREATE | IN_MOVED_TO) < 0)
         return error_set(err, errno, "watch '%s': %s", vmm->jail.root, errno_text(errno));
     for (;;) {
-        struct pollfd fds[2] = {{.fd = watch, .events = POLLIN},
-                                {.fd = vmm->pidfd, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = watch, .events = POLLIN},
+                               {.fd = vmm->pidfd, .events = POLLIN},
+                               {.fd = cancel_fd, .events = POLLIN}};
         uint64_t now = clock_now_usec();
         int fd = fd_connect_unix(path), wait_msec = RETRY_MSEC;
 
@@ -317,10 +321,12 @@ static int wait_for_socket(const struct fc_vmm *vmm, uint64_t deadline_usec, str
             return error_set(err, ETIMEDOUT, "Firecracker made no API socket in time");
         if (fd == -ENOENT)
             wait_msec = (int)MIN((deadline_usec - now) / 1000 + 1, (uint64_t)60000);
-        if (poll(fds, 2, wait_msec) < 0 && errno != EINTR)
+        if (poll(fds, ARRAY_SIZE(fds), wait_msec) < 0 && errno != EINTR)
             return error_set(err, errno, "poll: %s", errno_text(errno));
         if (fds[1].revents)
             return error_set_code(err, ERR_BACKEND_FAILED, "Firecracker ended at its start");
+        if (fds[2].revents)
+            return error_set(err, ECANCELED, "the start of Firecracker was given up");
         (void)!read(watch, events, sizeof(events));
     }
 }
@@ -368,12 +374,12 @@ static int start(const struct fc_launch *l, struct fc_vmm *vmm, struct error *er
     if (vmm->pid > 0 && attach(vmm) < 0 && r >= 0)
         r = error_set_code(err, ERR_BACKEND_FAILED, "Firecracker ended at its start");
     if (r >= 0)
-        r = wait_for_socket(vmm, l->deadline_usec, err);
+        r = wait_for_socket(vmm, l->deadline_usec, l->cancel_fd, err);
     if (r >= 0) {
         char path[108];
 
         fc_jail_path(&vmm->jail, FC_API_SOCKET, path);
-        r = fc_put(path, "/serial", SERIAL_LIMIT, l->deadline_usec, err);
+        r = fc_put(path, "/serial", SERIAL_LIMIT, l->deadline_usec, l->cancel_fd, err);
     }
     return r;
 }

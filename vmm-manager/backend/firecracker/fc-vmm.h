@@ -26,6 +26,7 @@ struct fc_launch {
     char base[160];
     uid_t uid;
     uint64_t deadline_usec;
+    int cancel_fd; /* weak: given up as soon as it can be read; -EBADF: never */
 };
 
 /* Starts an idle process and waits until its API socket is there. Nothing is left of it on failure.

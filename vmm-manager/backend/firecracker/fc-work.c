@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ static void prepare_free(struct prepare_job *job)
     free(job->memory);
     free(job->state);
     free(job->pager_dir);
+    (void)fd_close(job->launch.cancel_fd);
     free(job);
 }
 
@@ -145,6 +147,7 @@ static void prepare_done(void *userdata, int cancelled)
     int r;
 
     vm->busy = false;
+    vm->cancel_fd = -EBADF;
     if (cancelled)
         (void)error_set(&job->err, ECANCELED, "'%s': the daemon ends", vm->id);
     if (job->launch.uid && !(job->launched && job->vmm.jail.jailed))
@@ -193,7 +196,7 @@ int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const struct vm_
         return -ENOMEM;
     job->vm = vm;
     job->b = b;
-    job->vmm.pidfd = -EBADF;
+    job->vmm.pidfd = job->launch.cancel_fd = -EBADF;
     job->deadline_usec = vm->deadline_usec;
     job->memory_mib = spec->memory_mib;
     job->cpus = spec->cpus;
@@ -205,7 +208,8 @@ int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const struct vm_
     } else if (r >= 0) {
         job->launch.deadline_usec = MIN(vm->deadline_usec, clock_now_usec() + LAUNCH_USEC);
         (void)snprintf(job->launch.base, sizeof(job->launch.base), "%s", b->dir);
-        r = fc_uid_take(b, &job->launch.uid);
+        job->launch.cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        r = job->launch.cancel_fd < 0 ? -errno : fc_uid_take(b, &job->launch.uid);
     }
     if (r >= 0)
         r = workers_submit(b->workers, prepare_run, prepare_done, job);
@@ -219,6 +223,7 @@ int fc_vm_prepare(struct fc_vm *vm, const struct vm_spec *spec, const struct vm_
     }
     vm->phase = FC_PREPARING;
     vm->busy = true;
+    vm->cancel_fd = job->launch.cancel_fd;
     return 0;
 }
 
