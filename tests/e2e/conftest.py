@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def jailed_in(state):
-    """Pids of Firecrackers of a state directory, but as many idle ones as the daemon may keep."""
+    """Pids of Firecrackers of a state directory; apart, as many idle ones as the daemon may keep."""
     used, idle, recorded = [], [], set()
     for path in pathlib.Path(state).glob("fc/vms/[a-z0-9]*"):
         try:
@@ -56,14 +56,15 @@ def jailed_in(state):
             continue
         if "--id" in words[:-1] and words[words.index("--id") + 1] in slots:
             (used if int(entry) in recorded else idle).append(int(entry))
-    return used + idle[int(os.environ.get("HEARTH_FC_POOL", 2)):]
+    kept = int(os.environ.get("HEARTH_FC_POOL", 2))
+    return used + idle[kept:], idle[:kept]
 
 
 def processes_naming(text):
     """Pids of processes whose command line names the text, or who are jailed below it."""
-    found = jailed_in(text)
+    found, kept = jailed_in(text)
     for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
+        if not entry.isdigit() or int(entry) in (os.getpid(), *kept):  # kept: perhaps its jailer
             continue
         try:
             command = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes()
