@@ -48,6 +48,8 @@ struct snapshot_info {
     char host_kernel[65];  /* for people; filled in at the seal */
     uint64_t memory_bytes; /* of the machine */
     uint64_t stored_bytes; /* on disk, all files */
+    /* Filled in by the seal only: pages of its own, and what its files took that are not links. */
+    uint64_t changed_bytes, written_bytes;
     bool compressed;
     json_t *meta; /* owned; of the core, opaque here; NULL: none */
 };

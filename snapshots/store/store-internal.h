@@ -70,3 +70,4 @@ int store_write_map(const char *dir, const char *name, const struct map *map,
                     struct manifest_file *ret, struct error *err);
 int store_sync_dir(const char *dir);
 uint64_t store_dir_bytes(const char *dir);
+uint64_t store_dir_own_bytes(const char *dir); /* without links to others' files */

@@ -167,7 +167,7 @@ int store_write_map(const char *dir, const char *name, const struct map *map,
     return 0;
 }
 
-uint64_t store_dir_bytes(const char *dir)
+static uint64_t dir_bytes(const char *dir, bool own)
 {
     DIR *d = opendir(dir);
     uint64_t bytes = 0;
@@ -180,11 +180,22 @@ uint64_t store_dir_bytes(const char *dir)
 
         if (!entry)
             break;
-        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && (!own || st.st_nlink == 1))
             bytes += (uint64_t)st.st_blocks * 512;
     }
     (void)closedir(d);
     return bytes;
+}
+
+uint64_t store_dir_bytes(const char *dir)
+{
+    return dir_bytes(dir, /* own= */ false);
+}
+
+uint64_t store_dir_own_bytes(const char *dir)
+{
+    return dir_bytes(dir, /* own= */ true);
 }
 
 /* ---- open ---- */

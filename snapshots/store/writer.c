@@ -175,7 +175,7 @@ static int seal_state(const char *dir, struct manifest_file *ret, struct error *
 
 /* `files` are the data file and its map. */
 static int seal_data(const char *dir, const char *name, bool memory, struct manifest_file *files,
-                     struct error *err)
+                     uint64_t *ret_bytes, struct error *err)
 {
     _cleanup_(map_done) struct map map = {0};
     _cleanup_free_ char *path = NULL, *map_name = string_printf("%s.map", name);
@@ -197,21 +197,25 @@ static int seal_data(const char *dir, const char *name, bool memory, struct mani
     if (r < 0)
         return r;
     (void)snprintf(files[0].name, sizeof(files[0].name), "%s", name);
+    *ret_bytes = map_bytes(&map, MAP_DATA) + map_bytes(&map, MAP_ZERO);
     return 0;
 }
 
 static int seal_files(struct snapshot_writer *w, struct snapshot_manifest *m, struct error *err)
 {
+    uint64_t disk_bytes;
     int r = seal_state(w->dir, &m->files[SNAPSHOT_FILE_STATE], err);
 
     if (r >= 0)
-        r = seal_data(w->dir, SNAPSHOT_MEMORY, true, &m->files[SNAPSHOT_FILE_MEMORY], err);
+        r = seal_data(w->dir, SNAPSHOT_MEMORY, true, &m->files[SNAPSHOT_FILE_MEMORY],
+                      &m->info.changed_bytes, err);
     if (r >= 0 && m->files[SNAPSHOT_FILE_MEMORY].size_bytes != m->info.memory_bytes)
         r = error_set(err, EINVAL, "its memory has %llu bytes, its parent's has %llu",
                       (unsigned long long)m->files[SNAPSHOT_FILE_MEMORY].size_bytes,
                       (unsigned long long)m->info.memory_bytes);
     if (r >= 0)
-        r = seal_data(w->dir, SNAPSHOT_DISK, false, &m->files[SNAPSHOT_FILE_DISK], err);
+        r = seal_data(w->dir, SNAPSHOT_DISK, false, &m->files[SNAPSHOT_FILE_DISK], &disk_bytes,
+                      err);
     return r;
 }
 
@@ -292,6 +296,7 @@ static int seal(struct snapshot_writer *w, struct snapshot_manifest *m, struct e
     if (r < 0)
         return r;
     m->info.stored_bytes = store_dir_bytes(w->dir);
+    m->info.written_bytes = store_dir_own_bytes(w->dir);
     return publish(w, m, err);
 }
 

@@ -1,5 +1,6 @@
 """Warm pools: a sandbox that is ready before somebody asks for it, and nobody's until then."""
 import concurrent.futures
+import http.client
 import os
 import shutil
 import signal
@@ -116,6 +117,53 @@ def test_daemon_that_is_killed_finds_its_pool_again(pooled):
     assert claimed.exec("hostname")["stdout"].strip() == claimed.id
     claimed.remove()
     box.remove()
+
+
+def claim(h, name):
+    """The sandbox, or None when the daemon died before it had answered."""
+    try:
+        return h.create("base", name=name)
+    except (OSError, http.client.HTTPException):
+        h.daemon.wait(30)
+        return None
+
+
+def test_kill_between_claim_and_answer_hands_nothing_out_twice(pooled):
+    """Before the claim is noted, after it and before the answer, and after the answer but before its row
+    is written: it is its owner's or nobody's, and never a second claimant's."""
+    pooled.create("base").remove()
+    owners = {}
+    for number, fault in enumerate(("claim-note:kill", "claim-noted:kill", None) * 2):
+        wait_ready(pooled)
+        if fault:
+            pooled.kill()
+            pooled.env["HEARTH_FAULT"] = fault
+            pooled.start()
+            del pooled.env["HEARTH_FAULT"]
+            wait_ready(pooled)
+        box = claim(pooled, f"owner-{number}")
+        assert (box is None) == (fault is not None)
+        if box:
+            assert box.info["timings"]["claimed"] is True
+            pooled.kill()
+        pooled.start()
+        listed = {s["name"]: s for s in pooled.client.get("/v1/sandboxes")["sandboxes"]}
+        assert (f"owner-{number}" in listed) == (fault != "claim-note:kill")
+        for name, info in listed.items():
+            assert owners.setdefault(name, info["id"]) == info["id"]
+            result = pooled.client.post(f"/v1/sandboxes/{info['id']}/exec", {"argv": ["hostname"]})
+            assert result["stdout"].strip() == name
+        assert set(listed) == set(owners)
+        # What is claimed now is none of those.
+        if pool_of(pooled)["ready"] < 0:
+            pooled.create("base").remove()
+        wait_ready(pooled)
+        other = pooled.create("base")
+        assert other.info["timings"]["claimed"] is True and other.id not in owners.values()
+        other.remove()
+    assert len(set(owners.values())) == len(owners) == 4
+    for ident in owners.values():
+        pooled.client.delete(f"/v1/sandboxes/{ident}")
 
 
 def test_kill_at_any_time_of_a_refill_leaks_nothing(pooled):

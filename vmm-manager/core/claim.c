@@ -5,6 +5,7 @@
 #include "base/strv.h"
 #include "core/create-private.h"
 #include "core/events.h"
+#include "core/fault.h"
 #include "core/image-defaults.h"
 #include "core/lifecycle.h"
 #include "core/pool.h"
@@ -13,16 +14,21 @@
 
 /*
  * Theory of operation. A claimed sandbox has run for a while as nobody's. Now it gets its owner's
- * spec, a new row without the mark, and a thaw: fresh entropy, the wall clock, its host name.
+ * spec, a row without the mark, and a thaw: fresh entropy, the wall clock, its host name.
  *
- * The answer does not wait for the guest, which would cost more than all the rest: waking it takes
- * a processor. The thaw is sent when somebody first asks for the console, or a moment later. The
+ * The answer waits for one short write: store-claims.c has a note of it that outlives the daemon.
+ * The row itself, the log and the thaw come a moment later.
+ *
+ * Nor does it wait for the guest, which would cost more than all the rest: waking it takes a
+ * processor. The thaw is sent when somebody first asks for the console, or a moment later. The
  * console is one ordered stream, and hearth-init applies a thaw before it looks at the next request
  * as long as no process runs, which is so after the warm-up: no instruction of a user comes before
  * it. A guest that cannot be thawed fails. Where processes of the template run on, the thaw is done
  * beside them; then a claim that changes the host name waits for its end.
  */
 #define THAW_DELAY_USEC (3 * USEC_PER_MSEC)
+#define FOLD_DELAY_USEC (50 * USEC_PER_MSEC)
+#define FOLD_RETRY_USEC USEC_PER_SEC
 
 /* ---- thaw ---- */
 
@@ -71,6 +77,7 @@ static int thaw(struct sandbox *sb)
         .boot_id = identity.boot_id,
     };
 
+    log_sandbox(LOG_LEVEL_INFO, sb->id, "Claimed from the pool of template '%s'", sb->template_id);
     sandbox_identity(sb, &identity);
     return console_thaw(guest_link_console(sb->link), &given,
                         clock_now_usec() + core_answer_timeout_usec(sb->core), on_thawed, sb);
@@ -99,6 +106,29 @@ static int on_late_thaw(struct source *s, uint64_t now_usec, void *userdata)
         return source_set_time(s, now_usec + 10 * THAW_DELAY_USEC);
     claim_settle(sb);
     return 0;
+}
+
+/* ---- its row ---- */
+
+static int on_fold(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct core *core = userdata;
+    struct error err = {0};
+
+    if (store_fold(core->store, &err) < 0) {
+        log_warning("Failed to write the rows of claims: %s; again in a second", err.text);
+        return source_set_time(s, now_usec + FOLD_RETRY_USEC);
+    }
+    core->claims_fold = source_free(core->claims_fold);
+    return 0;
+}
+
+/* Without memory for the timer the rows are written with the next ones. */
+static void fold_soon(struct core *core)
+{
+    if (!core->claims_fold)
+        (void)loop_add_timer(core->loop, "claims-fold", clock_now_usec() + FOLD_DELAY_USEC, on_fold,
+                             core, &core->claims_fold);
 }
 
 /* ---- claim ---- */
@@ -157,6 +187,8 @@ int creation_claim(struct sandbox *sb, const struct sandbox_spec *spec, bool at_
     r = sandbox_store_claim(sb, err);
     if (r < 0)
         return r;
+    (void)fault_at("claim-noted");
+    fold_soon(sb->core);
     sandbox_used(sb);
     sandbox_arm_idle(sb);
     core_tell(sb, sandbox_state_name(SANDBOX_CREATING));

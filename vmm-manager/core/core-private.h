@@ -86,6 +86,7 @@ struct core {
     uint32_t pool_size;                        /* of a pool that nobody configured; 0: no pools */
     unsigned n_filling;                        /* pooled ones that are not ready yet */
     struct source *pools_sweep;                /* owned */
+    struct source *claims_fold;                /* owned; see claim.c */
     bool stopping;                             /* core_stop() */
     unsigned stop_left;
     void (*stop_done)(void *userdata);

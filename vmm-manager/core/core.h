@@ -245,6 +245,8 @@ json_t *core_pools_to_json(struct core *core);
  */
 int core_pool_set(struct core *core, const char *template, uint32_t size, json_t **ret,
                   struct error *err);
+/* As many as the daemon keeps by itself. */
+int core_pool_unset(struct core *core, const char *template, struct error *err);
 struct backend *core_backend(struct core *core, const char *name, struct error *err);
 struct loop *core_loop(struct core *core);
 struct workers *core_workers(struct core *core);

@@ -239,6 +239,7 @@ void pools_start(struct core *core)
 void pools_quiesce(struct core *core)
 {
     core->pools_sweep = source_free(core->pools_sweep);
+    core->claims_fold = source_free(core->claims_fold);
     core->stop_deadline = source_free(core->stop_deadline);
     for (struct pool *pool = core->pools; pool; pool = pool->next) {
         pool->timer = source_free(pool->timer);
@@ -283,6 +284,24 @@ json_t *core_pools_to_json(struct core *core)
             (void)json_array_append_new(array, pool_to_json(pool));
     }
     return array;
+}
+
+int core_pool_unset(struct core *core, const char *template, struct error *err)
+{
+    struct pool *pool;
+    char id[MANIFEST_ID_SIZE];
+    int r = template_find_id(core, template, id, err);
+
+    if (r < 0)
+        return r;
+    store_pool_delete(core->store, id);
+    pool = pool_lookup(core, id);
+    if (pool) {
+        pool->configured = false;
+        pool->size = pool->target = core->pool_size;
+        pool_wake(pool, clock_now_usec());
+    }
+    return 0;
 }
 
 int core_pool_set(struct core *core, const char *template, uint32_t size, json_t **ret,

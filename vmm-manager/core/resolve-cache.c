@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/strv.h"
 
 #define ENTRIES_MAX 64u
+#define RECENT_USEC (100 * USEC_PER_MSEC)
 
 struct resolve_entry {
     struct sandbox_spec spec; /* owned; only what resolving looks at is compared */
     struct resolution resolution;
     struct image_config config; /* owned, the resolution's */
     struct watched_files watched;
+    uint64_t looked_usec;       /* when those that decide were last looked at */
     struct resolve_entry *next; /* owned; the last used first */
 };
 
@@ -110,10 +113,17 @@ const struct resolution *resolve_cache_find(struct core *core, const struct sand
                                             bool all)
 {
     struct resolve_entry *e = lookup(core, spec);
+    uint64_t now = clock_now_usec();
+    size_t n;
 
     if (!e)
         return NULL;
-    if (watched_files_same(&e->watched, all ? e->watched.n : e->watched.n_deciding))
+    n = all ? e->watched.n : e->watched.n_deciding;
+    if (!all && now - e->looked_usec < RECENT_USEC)
+        n = MIN(n, 1u); /* a burst: only what a request can change */
+    else
+        e->looked_usec = now;
+    if (watched_files_same(&e->watched, n))
         return &e->resolution;
     drop_first(core);
     return NULL;

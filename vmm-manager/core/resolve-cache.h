@@ -18,7 +18,12 @@ struct watched_file {
     struct stat st; /* all zeros: it was not there, and appearing is a change too */
 };
 
-/* Those that decide which template fits come first; the others only have to be there. */
+/*
+ * First what says which image or template a name means: that can change with every request, so each
+ * claim looks at it. Then the other files that decide which template fits, those of the
+ * installation: of claims in quick succession only one in a tenth of a second looks at them. The
+ * rest only have to be there.
+ */
 struct watched_files {
     struct watched_file files[WATCHED_FILES_MAX];
     size_t n, n_deciding;

@@ -22,6 +22,7 @@ static json_t *msec(uint64_t usec)
 static json_t *timings_to_json(const struct timings *t)
 {
     json_t *json = json_object();
+    enum { CLAIMED_STEP = 4 }; /* the ones before it are of a creation only */
     const struct {
         const char *key;
         uint64_t usec;
@@ -32,10 +33,23 @@ static json_t *timings_to_json(const struct timings *t)
         {"total_ms", t->total_usec},
     };
 
-    for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+    for (size_t i = t->claimed ? CLAIMED_STEP : 0; i < ARRAY_SIZE(steps); i++)
         (void)json_object_set_new(json, steps[i].key, msec(steps[i].usec));
     (void)json_object_set_new(json, "cold", json_boolean(t->cold));
     (void)json_object_set_new(json, "claimed", json_boolean(t->claimed));
+    return json;
+}
+
+static json_t *figures_to_json(const struct take_figures *f)
+{
+    json_t *json =
+        json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "changed_bytes", (json_int_t)f->changed_bytes,
+                  "written_bytes", (json_int_t)f->written_bytes, "freeze_ms", msec(f->freeze_usec),
+                  "memory_ms", msec(f->memory_usec), "disk_ms", msec(f->disk_usec), "seal_ms",
+                  msec(f->seal_usec));
+
+    if (json && f->still_usec)
+        (void)json_object_set_new(json, "still_ms", msec(f->still_usec));
     return json;
 }
 
@@ -80,6 +94,8 @@ json_t *sandbox_to_json(const struct sandbox *sb)
                                   json_pack("{s:s, s:o}", "code", error_code_name(sb->failure.code),
                                             "message", json_text(sb->failure.text)));
     (void)json_object_set_new(json, "timings", timings_to_json(&sb->timings));
+    if (sb->taken.written_bytes)
+        (void)json_object_set_new(json, "last_snapshot", figures_to_json(&sb->taken));
     if (!json_object_get(json, "env"))
         (void)json_object_set_new(json, "env", json_object());
     return json;
@@ -88,9 +104,9 @@ json_t *sandbox_to_json(const struct sandbox *sb)
 /* ---- kept as text ---- */
 
 /*
- * What it says changes with its row (sandbox_store() counts), and with the few things that no row
- * holds. With a sanitizer every use is compared with a fresh one, so that a change which goes past
- * both does not go unseen by the tests.
+ * What it says changes with its row (sandbox_store() counts, and so does a take), and with the few
+ * things that no row holds. With a sanitizer every use is compared with a fresh one, so that a
+ * change which goes past both does not go unseen by the tests.
  */
 struct sandbox_text {
     uint64_t revision, expires;

@@ -19,6 +19,14 @@ struct timings {
     bool claimed; /* was warm in a pool; total_usec is the hand-over */
 };
 
+/* What its last snapshot cost. */
+struct take_figures {
+    uint64_t freeze_usec, memory_usec, disk_usec, seal_usec; /* how long each step took */
+    uint64_t still_usec;    /* from the freeze until it went on; 0: it did not, it slept */
+    uint64_t changed_bytes; /* of its memory, since what it was restored from */
+    uint64_t written_bytes; /* all files of its own */
+};
+
 struct removal_waiter {
     backend_done_fn done;
     void *userdata;
@@ -64,6 +72,7 @@ struct sandbox {
     char checkpoint[MANIFEST_ID_SIZE];    /* the one its state follows; "": none */
     uint64_t slept_wall_usec, woken_wall_usec; /* last time; 0: never */
     struct take *take;                         /* owned, while a snapshot is being taken */
+    struct take_figures taken;                 /* of the last one; not in its row */
     struct wake *wake;                         /* owned, while it is being restored */
     struct sandbox_wait *waits;                /* weak list: each is owned by who made it */
     struct source *waits_kick;                 /* owned */

@@ -77,6 +77,7 @@ int sandbox_store_claim(struct sandbox *sb, struct error *err)
     };
 
     json_decref(json);
+    sb->revision++;
     if (!spec)
         return error_set(err, ENOMEM, "sandbox '%s': out of memory", sb->id);
     format_timings(&sb->timings, timings);

@@ -208,7 +208,6 @@ static int claim_or_create(struct core *core, const struct sandbox_spec *spec, b
         pool_give_up(sb);
         return r;
     }
-    log_sandbox(LOG_LEVEL_INFO, sb->id, "Claimed from the pool of template '%s'", sb->template_id);
     if (ret)
         *ret = sb;
     return r;

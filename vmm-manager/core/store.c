@@ -60,7 +60,7 @@ static const char *const statements[] = {
         " woken = ?17, pooled = ?18",
     [STATEMENT_SANDBOX_CLAIM] =
         "UPDATE sandboxes SET spec = ?2, timings = ?3, created = ?4, identity = ?5, pooled = 0"
-        " WHERE id = ?1",
+        " WHERE id = ?1 AND pooled <> 0",
     [STATEMENT_SANDBOX_DELETE] = "DELETE FROM sandboxes WHERE id = ?1",
     [STATEMENT_SANDBOX_EACH] =
         "SELECT id, state, spec, origin, template_id, error_code, error_text, timings, vm_exists,"
@@ -206,6 +206,7 @@ int store_open(const char *path, struct store **ret, struct error *err)
 
     if (!s)
         return error_set(err, ENOMEM, "store: out of memory");
+    s->claims_fd = -EBADF;
     rc = sqlite3_open_v2(path, &s->db,
                          SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     r = rc == SQLITE_OK ? 0 : store_error(s, rc, path, err);
@@ -223,6 +224,8 @@ int store_open(const char *path, struct store **ret, struct error *err)
         if (rc != SQLITE_OK)
             r = store_error(s, rc, "prepare", err);
     }
+    if (r >= 0)
+        r = store_claims_open(s, path, err);
     if (r < 0) {
         error_wrap(err, "open '%s'", path);
         (void)store_close(s);
@@ -236,6 +239,7 @@ struct store *store_close(struct store *s)
 {
     if (!s)
         return NULL;
+    store_claims_close(s);
     for (size_t i = 0; i < STORE_STATEMENT_COUNT; i++)
         (void)sqlite3_finalize(s->statements[i]);
     (void)sqlite3_close(s->db);
@@ -270,18 +274,6 @@ int store_sandbox_put(struct store *s, const struct sandbox_row *row, struct err
     return store_run(s, STATEMENT_SANDBOX_PUT, err);
 }
 
-int store_sandbox_claim(struct store *s, const struct sandbox_row *row, struct error *err)
-{
-    sqlite3_stmt *st = s->statements[STATEMENT_SANDBOX_CLAIM];
-
-    store_bind_text(st, 1, row->id);
-    store_bind_text(st, 2, row->spec);
-    store_bind_text(st, 3, row->timings);
-    store_bind_u64(st, 4, row->created_wall_usec);
-    store_bind_text(st, 5, row->identity);
-    return store_run(s, STATEMENT_SANDBOX_CLAIM, err);
-}
-
 int store_sandbox_delete(struct store *s, const char *id, struct error *err)
 {
     store_bind_text(s->statements[STATEMENT_SANDBOX_DELETE], 1, id);
@@ -291,8 +283,10 @@ int store_sandbox_delete(struct store *s, const char *id, struct error *err)
 int store_sandbox_each(struct store *s, store_sandbox_fn fn, void *userdata, struct error *err)
 {
     sqlite3_stmt *st = s->statements[STATEMENT_SANDBOX_EACH];
-    int rc, r = 0;
+    int rc, r = store_fold(s, err);
 
+    if (r < 0)
+        return r;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         int state = sandbox_state_from_string(store_column_text(st, 1));
         struct sandbox_row row = {

@@ -38,8 +38,13 @@ struct sandbox_row {
     bool pooled;                               /* of a warm pool, nobody's yet */
 };
 int store_sandbox_put(struct store *s, const struct sandbox_row *row, struct error *err);
-/* Writes only what a claim changes: spec, timings, time, identity, and no longer pooled. */
+/*
+ * Only what a claim changes: spec, timings, time, identity, and no longer pooled. Notes it, so that
+ * it outlives the daemon; the row itself is written by store_fold(), which is to be called soon, or
+ * by whoever opens or closes the store. A row that is not pooled stays as it is.
+ */
 int store_sandbox_claim(struct store *s, const struct sandbox_row *row, struct error *err);
+int store_fold(struct store *s, struct error *err);
 /* With its sessions. */
 int store_sandbox_delete(struct store *s, const char *id, struct error *err);
 typedef void (*store_sandbox_fn)(const struct sandbox_row *row, void *userdata);

@@ -46,6 +46,8 @@ struct take {
     bool vm_lost;   /* the VM ended by itself, after all was written */
     struct error err;
     uint64_t started_usec, paused_usec;
+    uint64_t freeze_usec, step_usec; /* when the freeze was asked for; when the step began */
+    struct take_figures figures;
 };
 
 bool take_is_sleep(const struct take *t);

@@ -15,6 +15,7 @@ static void released(struct take *t)
 
     t->release = RELEASE_DONE;
     sb->held = false;
+    t->figures.still_usec = t->freeze_usec ? clock_now_usec() - t->freeze_usec : 0;
     if (t->paused_usec)
         log_sandbox(LOG_LEVEL_INFO, sb->id, "Goes on after %llu us of standing still",
                     (unsigned long long)(clock_now_usec() - t->paused_usec));

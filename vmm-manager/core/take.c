@@ -61,6 +61,24 @@ void take_quiesce(struct take *t)
     disk_copy_quiesce(t->copy);
 }
 
+/* How long the step took that is over now. */
+static void step_over(struct take *t, uint64_t *ret_usec)
+{
+    uint64_t now = clock_now_usec();
+
+    *ret_usec = now - t->step_usec;
+    t->step_usec = now;
+}
+
+/* For whoever asks what it cost. */
+static void tell_figures(struct take *t)
+{
+    t->figures.changed_bytes = t->info.changed_bytes;
+    t->figures.written_bytes = t->info.written_bytes;
+    t->sandbox->taken = t->figures;
+    t->sandbox->revision++;
+}
+
 static void progress(struct take *t, const char *step)
 {
     sandbox_waits_progress(t->sandbox, step, -1);
@@ -80,6 +98,8 @@ void take_end(struct take *t)
         snapshots_drop(sb->core, t->info.id);
         t->sealed = false;
     }
+    if (t->sealed && !take_is_sleep(t))
+        tell_figures(t);
     if (t->options.done && !t->forgotten)
         t->options.done(sb, failed ? NULL : &t->info, failed ? &t->err : NULL, t->options.userdata);
     (void)take_free(t);
@@ -213,6 +233,7 @@ static void step_commit(struct take *t)
     t->step = TAKE_COMMIT;
     if (r >= 0) {
         memcpy(sb->snapshot, t->info.id, sizeof(sb->snapshot));
+        tell_figures(t);
         r = sandbox_store(sb, &err);
     } else {
         (void)error_set(&err, -r, "store: %s", errno_text(-r));
@@ -240,6 +261,7 @@ static void on_sealed(struct snapshot_info *info, const struct error *err, void 
         t->info = *info;
         memset(info, 0, sizeof(*info)); /* taken */
         t->sealed = true;
+        step_over(t, &t->figures.seal_usec);
     } else {
         take_note_error(t, err);
     }
@@ -264,6 +286,7 @@ static void step_seal(struct take *t)
     int r;
 
     t->step = TAKE_SEAL;
+    step_over(t, &t->figures.disk_usec);
     progress(t, "write");
     take_begin_call(t);
     r = snapshots_seal(sb->core, &t->writer, &t->info, on_sealed, t);
@@ -335,6 +358,7 @@ static void on_memory(const struct error *err, void *userdata)
         return;
     }
     t->paused = true;
+    step_over(t, &t->figures.memory_usec);
     if (t->cancelled)
         give_up(t);
     else
@@ -400,6 +424,7 @@ static void on_frozen(struct console *c, const struct error *err, void *userdata
         return;
     }
     t->frozen = true;
+    step_over(t, &t->figures.freeze_usec);
     if (t->cancelled) {
         give_up(t);
         return;
@@ -421,6 +446,7 @@ static void step_freeze(struct take *t)
     int r = fault_at("take-freeze");
 
     t->step = TAKE_FREEZE;
+    t->freeze_usec = t->step_usec = clock_now_usec();
     progress(t, "freeze");
     if (!console) {
         (void)error_set_code(&err, ERR_UNAVAILABLE, "its console is being reconnected");

@@ -19,6 +19,7 @@ void handle_template_remove(struct request *req);
 /* pools.c */
 void handle_pools(struct request *req);
 void handle_pool_set(struct request *req);
+void handle_pool_unset(struct request *req);
 
 /* images.c */
 void handle_images(struct request *req);

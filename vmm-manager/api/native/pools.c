@@ -24,3 +24,13 @@ void handle_pool_set(struct request *req)
     else
         request_answer(req, 200, pool);
 }
+
+void handle_pool_unset(struct request *req)
+{
+    struct error err = {0};
+
+    if (core_pool_unset(native_of(req)->core, request_param(req, 0), &err) < 0)
+        request_answer_error(req, &err);
+    else
+        request_answer_empty(req, 204);
+}

@@ -79,5 +79,6 @@ const struct route native_routes[] = {
     {"DELETE", "/v1/templates/ID", handle_template_remove, ROUTE_HOST},
     {"GET", "/v1/pools", handle_pools, ROUTE_HOME},
     {"PUT", "/v1/pools/ID", handle_pool_set, ROUTE_BODY | ROUTE_HOST},
+    {"DELETE", "/v1/pools/ID", handle_pool_unset, ROUTE_HOST},
 };
 const size_t native_routes_count = ARRAY_SIZE(native_routes);
