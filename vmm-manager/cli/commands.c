@@ -160,6 +160,17 @@ const struct command commands[] = {
      "Start the daemon; every other verb does so when it must", NULL, NULL},
     {"daemon stop", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_daemon_stop,
      "End the daemon; sandboxes stay and are found again", NULL, NULL},
+    {"bench", "[WHAT...]", 0, ARGS_ANY,
+     OPT(OUT) | OPT(ROUNDS) | OPT(IMAGE) | OPT(TEMPLATE) | OPT(BACKEND) | OPT(CPUS) | OPT(MEMORY),
+     NEVER, COMPLETE_NOTHING, verb_bench, "Measure this machine: a table, and histograms as SVG",
+     "WHAT is claim, create, exec, session, fork, hibernate, pause, store or restore; without it\n"
+     "all of them. Each is measured through the API, as any client sees it, and long ones less\n"
+     "often. A RATIO compares two medians of one run: claim, exec and session with an empty call\n"
+     "(a request for which the daemon does nothing), a fork of 8 with one restore, bytes written\n"
+     "for a sleep with the memory that had changed, a snapshot's write with a plain one. REACH is\n"
+     "what we aim for. The pool's size is put back and all that was made removed, also after\n"
+     "Ctrl-C.",
+     NULL},
     {"doctor", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_doctor,
      "Say what this host can do, and how to fix what it cannot", NULL, NULL},
     {"version", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_version, "Show the versions", NULL,

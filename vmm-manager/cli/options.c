@@ -102,6 +102,10 @@ const struct option_def option_defs[OPTION_COUNT] = {
                               "how long that may take (default: 60s)"},
     [OPTION_WARM] = {"warm", 0, "CMD", OPTION_TYPE_LIST, AT(warm),
                      "and this in every sandbox that waits in a pool; repeat for more"},
+    [OPTION_OUT] = {"out", 'o', "DIR", OPTION_TYPE_STRING, AT(out),
+                    "where pictures go (default: ./hearth-bench)"},
+    [OPTION_ROUNDS] = {"rounds", 0, "N", OPTION_TYPE_COUNT, AT(rounds),
+                       "how often each thing is measured (default: 20)"},
 };
 
 void options_done(struct options *o)

@@ -61,8 +61,10 @@ enum option_id {
     OPTION_READY,
     OPTION_READY_TIMEOUT,
     OPTION_WARM,
+    OPTION_OUT,
+    OPTION_ROUNDS,
 };
-#define OPTION_COUNT (OPTION_WARM + 1)
+#define OPTION_COUNT (OPTION_ROUNDS + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -114,6 +116,8 @@ struct options {
     char **warm;  /* owned */
     const char *ready;
     uint64_t ready_usec;
+    const char *out;
+    uint64_t rounds;
 };
 void options_done(struct options *o);
 

@@ -5,12 +5,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "cli/client.h"
 
-_Noreturn static void guard(struct cli *cli, int fd, const char *sandbox)
+_Noreturn static void guard(struct cli *cli, int fd, run_guard_fn fn, void *userdata)
 {
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    struct error ignored = {0};
     char byte;
 
     /* The daemon must see our parent's connection end with our parent. */
@@ -20,16 +18,12 @@ _Noreturn static void guard(struct cli *cli, int fd, const char *sandbox)
     (void)setsid();
     for (int i = STDIN_FILENO; null_fd >= 0 && i <= STDERR_FILENO; i++)
         (void)dup2(null_fd, i);
-    if (fd_read_full(fd, &byte, 1) == 0) {
-        _cleanup_free_ char *path = client_path("/v1/sandboxes/{}", sandbox);
-
-        if (path)
-            (void)client_call(cli, "DELETE", path, NULL, NULL, &ignored);
-    }
+    if (fd_read_full(fd, &byte, 1) == 0)
+        fn(cli, userdata);
     _exit(0);
 }
 
-int run_guard_start(struct cli *cli, const char *sandbox)
+int run_guard_start(struct cli *cli, run_guard_fn fn, void *userdata)
 {
     _cleanup_close_ int read_end = -EBADF, write_end = -EBADF;
     int fds[2];
@@ -44,7 +38,7 @@ int run_guard_start(struct cli *cli, const char *sandbox)
         return -errno;
     if (pid == 0) {
         write_end = fd_close(write_end);
-        guard(cli, read_end, sandbox);
+        guard(cli, read_end, fn, userdata);
     }
     return TAKE_FD(write_end);
 }

@@ -186,6 +186,15 @@ static int image_argv(const struct cli *cli, const json_t *sandbox, char *const 
     return r;
 }
 
+static void remove_after_death(struct cli *cli, void *userdata)
+{
+    _cleanup_free_ char *path = client_path("/v1/sandboxes/{}", client_string(userdata, "id"));
+    struct error ignored = {0};
+
+    if (path)
+        (void)client_call(cli, "DELETE", path, NULL, NULL, &ignored);
+}
+
 int verb_run(struct cli *cli, char **args, uint32_t count)
 {
     _cleanup_strv_ char **argv = NULL;
@@ -211,7 +220,7 @@ int verb_run(struct cli *cli, char **args, uint32_t count)
     r = verb_make_sandbox(cli, name, &sandbox, &err);
     if (r < 0)
         return remote_fail(cli, r, &err);
-    guard = run_guard_start(cli, client_string(sandbox, "id"));
+    guard = run_guard_start(cli, remove_after_death, sandbox);
     r = image_argv(cli, sandbox, count > 0 ? args : NULL, &argv);
     r = r < 0 ? error_set(&err, -r, "out of memory")
               : verb_run_in(cli, client_string(sandbox, "id"), argv, tty, &err);

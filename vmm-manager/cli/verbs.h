@@ -52,6 +52,7 @@ int verb_pool_set(struct cli *cli, char **args, uint32_t count);
 int verb_key_create(struct cli *cli, char **args, uint32_t count);
 int verb_key_ls(struct cli *cli, char **args, uint32_t count);
 int verb_key_revoke(struct cli *cli, char **args, uint32_t count);
+int verb_bench(struct cli *cli, char **args, uint32_t count);
 int verb_doctor(struct cli *cli, char **args, uint32_t count);
 int verb_version(struct cli *cli, char **args, uint32_t count);
 int verb_daemon_status(struct cli *cli, char **args, uint32_t count);
