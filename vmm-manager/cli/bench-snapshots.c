@@ -71,6 +71,7 @@ static int fork_once(struct bench *b, const char *path, unsigned count, struct b
 {
     _cleanup_free_ char *text = NULL;
     json_auto_t *body = NULL, *answer = NULL;
+    struct error ignored = {0};
     char name[48];
     double took = 0.0;
     int r, removed;
@@ -85,7 +86,7 @@ static int fork_once(struct bench *b, const char *path, unsigned count, struct b
         return r;
     if (row)
         r = bench_sample(row, took, err);
-    removed = bench_remove_all(b, json_object_get(answer, "sandboxes"), r < 0 ? NULL : err);
+    removed = bench_remove_all(b, json_object_get(answer, "sandboxes"), r < 0 ? &ignored : err);
     return r < 0 ? r : removed;
 }
 
@@ -95,6 +96,7 @@ int bench_fork(struct bench *b, struct bench_group *g, struct error *err)
     _cleanup_free_ char *restore_path = NULL;
     struct bench_row *one = bench_add_row(g, "ms", -1, "one restore of a checkpoint");
     struct bench_row *many = bench_add_row(g, "ms", 0, "fork of %u", BENCH_CHILDREN);
+    struct error ignored = {0};
     uint64_t rounds = fewer(b);
     char id[65] = "";
     int r = checkpoint(b, id, err), removed;
@@ -109,7 +111,7 @@ int bench_fork(struct bench *b, struct bench_group *g, struct error *err)
         if (r >= 0)
             r = fork_once(b, fork_path, BENCH_CHILDREN, i > 0 ? many : NULL, err);
     }
-    removed = forget_checkpoint(b, id, r < 0 ? NULL : err);
+    removed = forget_checkpoint(b, id, r < 0 ? &ignored : err);
     return r < 0 ? r : removed;
 }
 
@@ -303,6 +305,7 @@ int bench_restore(struct bench *b, struct bench_group *g, struct error *err)
     (void)snprintf(g->note, sizeof(g->note), "with HEARTH_FC_PAGER=1 only; else both are the same");
     for (uint64_t i = 0; i < rounds && r >= 0; i++) {
         _cleanup_free_ char *path = NULL;
+        struct error ignored = {0};
         char id[65] = "";
 
         bench_progress(b, "restores", i, rounds);
@@ -313,7 +316,7 @@ int bench_restore(struct bench *b, struct bench_group *g, struct error *err)
         r = fork_once(b, path, 1, first, err);
         if (r >= 0)
             r = fork_once(b, path, 1, later, err);
-        if (forget_checkpoint(b, id, r < 0 ? NULL : err) < 0 && r >= 0)
+        if (forget_checkpoint(b, id, r < 0 ? &ignored : err) < 0 && r >= 0)
             r = -EIO;
     }
     return r;

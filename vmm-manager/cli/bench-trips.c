@@ -17,6 +17,7 @@ static int claim_some(struct bench *b, struct bench_row *empty, struct bench_row
                       uint64_t count, struct error *err)
 {
     json_auto_t *boxes = json_array();
+    struct error ignored = {0};
     double took = 0.0;
     int r = bench_pool_wait(b, count, err), removed;
 
@@ -33,7 +34,7 @@ static int claim_some(struct bench *b, struct bench_row *empty, struct bench_row
         if (box && json_array_append_new(boxes, box) < 0 && r >= 0)
             r = error_set(err, ENOMEM, "out of memory");
     }
-    removed = bench_remove_all(b, boxes, r < 0 ? NULL : err);
+    removed = bench_remove_all(b, boxes, r < 0 ? &ignored : err);
     return r < 0 ? r : removed;
 }
 
@@ -64,6 +65,7 @@ int bench_creation(struct bench *b, struct bench_group *g, struct error *err)
     for (uint64_t i = 0; i < b->rounds && r >= 0; i++) {
         json_auto_t *box = NULL;
         double start = bench_now_ms(), took = 0.0, seen = 0.0;
+        struct error ignored = {0};
         int removed;
 
         bench_progress(b, "creations", i, b->rounds);
@@ -76,7 +78,7 @@ int bench_creation(struct bench *b, struct bench_group *g, struct error *err)
             if (r >= 0)
                 r = bench_sample(output, seen - start, err);
         }
-        removed = bench_remove(b, box, r < 0 ? NULL : err);
+        removed = bench_remove(b, box, r < 0 ? &ignored : err);
         r = r < 0 ? r : removed;
     }
     return r;
@@ -118,12 +120,13 @@ int bench_session(struct bench *b, struct bench_group *g, struct error *err)
     _cleanup_free_ char *sessions = client_path("/v1/sandboxes/{}/sessions", b->id);
     _cleanup_free_ char *session = client_path("/v1/sandboxes/{}/sessions/bench", b->id);
     json_auto_t *body = json_pack("{s:s}", "name", "bench");
+    struct error ignored = {0};
     int r, closed;
 
     r = client_call(b->cli, "POST", sessions, body, NULL, err);
     if (r < 0)
         return r;
     r = trips(b, g, path, "{\"text\":\":\"}", "session ':', to its result", err);
-    closed = client_call(b->cli, "DELETE", session, NULL, NULL, r < 0 ? NULL : err);
+    closed = client_call(b->cli, "DELETE", session, NULL, NULL, r < 0 ? &ignored : err);
     return r < 0 ? r : closed;
 }
