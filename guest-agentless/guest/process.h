@@ -65,8 +65,10 @@ struct process {
 
     char *label;   /* owned */
     char **argv;   /* owned, cut */
-    pid_t *recent; /* owned: members when a stream >= 3 last got input */
+    pid_t *recent; /* owned: members when a stream >= 3 last got input; the leader may be missing */
     size_t n_recent;
+    bool look;   /* a record of a stream >= 3 has come: see process_look_around() */
+    bool alone;  /* since then: nobody else was in the tree, nor came input that may change that */
     pid_t *told; /* owned: whom an interrupt of RECENT has reached; see signals.c */
     size_t n_told;
     uint64_t retell_usec; /* when it is said again, to those it has not found yet */
@@ -132,5 +134,10 @@ void process_shift_timers(struct server *s, uint64_t by_usec);
 int process_signal(struct process *p, int signo, int scope);
 /* Notes who is in the tree, before input reaches a stream >= 3. */
 void process_snapshot(struct process *p);
+/*
+ * Looks whether shells that have told the end of a command are alone now, when what they told has
+ * been sent: before their next command there is then nobody to be noted.
+ */
+void process_look_around(struct server *s);
 /* SIGKILL for every process of every request. */
 void process_kill_all(struct server *s, int signo);

@@ -90,6 +90,7 @@ uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_con
     control_run(s, now);
     for (unsigned i = 0; i < n_conns; i++)
         conn_turn(conns[i]);
+    process_look_around(s);
     /* Only now: the requests of this turn have set deadlines too. */
     next = MIN(process_next_timer(s), s->control.deadline_usec);
     for (unsigned i = 0; i < n_conns; i++)

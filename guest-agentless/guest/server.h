@@ -16,6 +16,7 @@ struct server {
     bool is_init;                 /* PID 1 of a guest: orphans, power */
     bool thawed;
     bool stop; /* leave the loop */
+    bool look; /* some process has to be looked at, see process_look_around() */
     bool power_off;
 
     struct poller poller;

@@ -59,10 +59,29 @@ static void set_replace(pid_t **set, size_t *n_set, const pid_t *pids, size_t n)
 void process_snapshot(struct process *p)
 {
     static pid_t pids[PROCESS_RECENT_MAX]; /* too large to be cleared for each command */
-    ssize_t n = members(p, pids, ARRAY_SIZE(pids));
+    ssize_t n = p->alone ? 0 : members(p, pids, ARRAY_SIZE(pids));
 
     set_replace(&p->recent, &p->n_recent, pids, n > 0 ? (size_t)n : 0);
     p->retells = 0;
+    p->look = p->alone = false;
+}
+
+void process_look_around(struct server *s)
+{
+    struct process *p;
+    pid_t pids[2];
+
+    if (!s->look)
+        return;
+    s->look = false;
+    TAILQ_FOREACH(p, &s->processes, link)
+    {
+        if (!p->look)
+            continue;
+        p->look = false;
+        p->alone =
+            p->cgroup_fd >= 0 && members(p, pids, ARRAY_SIZE(pids)) == 1 && pids[0] == p->pid;
+    }
 }
 
 static int signal_members(struct process *p, int signo, bool recent_only)

@@ -272,6 +272,7 @@ static size_t stream_read_marked(struct stream *s)
     marked_append(s, record, STREAM_RECORD_HEADER + (size_t)n);
     stream_drained_by(s, (size_t)n);
     process_mark_ready(p);
+    p->look = p->server->look = true;
     return (size_t)n;
 }
 

@@ -81,8 +81,7 @@ static bool take_end(const char *s, struct session_message *ret)
     return true;
 }
 
-/* "STATUS BLOCKCWD", the block with its number at the end of a text as it is, else at its
- * beginning. */
+/* "STATUS BLOCKCWD"; a block's number is at its end, or where a line follows at its beginning. */
 static bool take_block_end(const char *s, struct session_message *ret)
 {
     const char *digits;
@@ -91,7 +90,7 @@ static bool take_block_end(const char *s, struct session_message *ret)
     s = take_number(s, &status);
     if (!s || status > 255 || strlen(s) < SESSION_BLOCK)
         return false;
-    digits = s[0] == ' ' ? s + SESSION_BLOCK - SESSION_BLOCK_DIGITS : s;
+    digits = s[0] == ',' ? s + 1 : s + SESSION_BLOCK - SESSION_BLOCK_DIGITS;
     ret->number = 0;
     for (unsigned i = 0; i < SESSION_BLOCK_DIGITS; i++) {
         if (digits[i] < '0' || digits[i] > '9')

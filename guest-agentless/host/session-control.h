@@ -32,9 +32,9 @@ struct session_message {
 
 #define SESSION_STATE_MAX (256u * 1024u)
 #define SESSION_RECORD_HEADER 24u
-#define SESSION_BLOCK 48 /* bytes in which bash takes texts, and says which one it has done */
-#define SESSION_BLOCK_DIGITS 8
-#define SESSION_BLOCK_NUMBERS 100000000u /* a block holds a number's last digits */
+#define SESSION_BLOCK 16 /* bytes in which bash takes texts, and says which one it has done */
+#define SESSION_BLOCK_DIGITS 4
+#define SESSION_BLOCK_NUMBERS 10000u /* a block holds a number's last digits */
 #define SESSION_RECORD_MAX (1024u * 1024u)
 
 struct session_control {

@@ -119,10 +119,7 @@ static bool is_simple(const char *text)
     return word;
 }
 
-/*
- * " TEXT" and its number as a comment, for bash to run as it is; or "NUMBER:" and the text's length
- * plus 10 and the text; or "NUMBER;" and the text's length, and it follows.
- */
+/* " TEXT" and its number as a comment, for bash to run as it is; or the text follows the block. */
 static int append_block(struct buf *line, uint64_t number, const char *text, size_t size)
 {
     int r;
@@ -130,18 +127,15 @@ static int append_block(struct buf *line, uint64_t number, const char *text, siz
     number %= SESSION_BLOCK_NUMBERS;
     if (size <= SESSION_BLOCK - 3 - SESSION_BLOCK_DIGITS && is_simple(text))
         return buf_printf(line, " %s #%0*" PRIu64, text, SESSION_BLOCK - 3 - (int)size, number);
-    if (size <= SESSION_BLOCK - 11)
-        return buf_printf(line, "%08" PRIu64 ":%zu%-*s", number, size + 10, SESSION_BLOCK - 11,
-                          text);
-    r = buf_printf(line, "%08" PRIu64 ";%-*zu", number, SESSION_BLOCK - 9, size);
+    r = buf_printf(line, ":%04zu%0*" PRIu64, size, SESSION_BLOCK - 5, number);
     return r < 0 ? r : buf_append(line, text, size);
 }
 
 /* A line follows. To a shell that takes lines only, it is one that means nothing. */
 static int append_line_block(struct buf *line, uint64_t number)
 {
-    return buf_printf(line, "%08" PRIu64 ",%*s\n", number % SESSION_BLOCK_NUMBERS,
-                      SESSION_BLOCK - 10, "");
+    return buf_printf(line, ",%0*" PRIu64 "%*s\n", SESSION_BLOCK_DIGITS,
+                      number % SESSION_BLOCK_NUMBERS, SESSION_BLOCK - 2 - SESSION_BLOCK_DIGITS, "");
 }
 
 int session_script_run(struct buf *line, enum session_takes takes, uint64_t number,

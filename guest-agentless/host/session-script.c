@@ -14,15 +14,17 @@
  * Lines that do not end in " ." are the rest of a sender that died, and are ignored. bash, whose
  * `read` asks the kernel for each byte of a line, is fed blocks of SESSION_BLOCK bytes:
  *
- *    TEXT #NUMBER          run this block: the text is so plain that it cannot be misread
- *   NUMBER:LENGTH+10 TEXT  run so much of the rest (no blank between the two)
- *   NUMBER;LENGTH          a text of this length follows
- *   NUMBER,                a line follows; so it is after every block of another form
+ *    TEXT #NUMBER    run this block: the text is so plain that it cannot be misread
+ *   :LENGTH NUMBER   run a text of this length (four digits), which follows
+ *   ,NUMBER          a line follows; so it is after every block of another form
+ *
+ * Blocks are short: bash takes some 200 instructions for every byte of a word that it expands.
  *
  * Messages back end with a NUL, which no path can hold:
  *
  *   E NUMBER STATUS CWD     the command ended, or (number 0) the shell is ready
- *   BSTATUS BLOCKCWD        the same, from a shell that takes blocks: the last one it took
+ *   BSTATUS BLOCKCWD        the same, from a shell that takes blocks: the last one it took, with a
+ *                           dot in front when its text went the long way
  *   X NUMBER STATUS CWD     the shell ends; the next message is its state as shell text
  *   T TRAPS                 list of traps, before E, when LIST was 1
  *   P NUMBER                answer
@@ -165,7 +167,8 @@
 #define TEXT_OF(x) #x
 #define NUMBER_TEXT(x) TEXT_OF(x)
 #define BLOCK NUMBER_TEXT(SESSION_BLOCK)
-#define BLOCK_FILL "----------------------------------------"
+#define BLOCK_FILL "-----------"
+#define BLOCK_END "??????????????[0-9]" /* of a text's block; a sender that died did not get there */
 
 /*
  * `read -N` takes a block at once, a line byte by byte. TMOUT may end the first try, as a trap may,
@@ -174,7 +177,7 @@
 #define BASH_READ(N, VAR) "builtin read -r -N " N " ${TMOUT:+-t999999999} -u 30 " VAR
 #define BASH_READ_LINE "TMOUT= IFS= builtin read -r -u 30 __hearth_line"
 #define BASH_READ_BLOCK                                                                            \
-    "builtin read -r -N " BLOCK " -u 30 __hearth_b || __hearth_rest \"$?\"; "
+    "builtin read -rN" BLOCK " -u30 __hearth_b || __hearth_rest \"$?\"; "
 #define BASH_TELL(STATUS) "builtin printf 'B" STATUS " %s\\0' "
 
 /* All but one block: the rest of a text, or lines up to one that is whole. */
@@ -184,7 +187,7 @@
                  BASH_READ("$((" BLOCK "-${#__hearth_part}))", "__hearth_b"),                      \
                  "builtin ", "builtin ")                                                           \
     CUT_FUNCTION("__hearth_body", "__hearth_text",                                                 \
-                 BASH_READ("$((${__hearth_b:9}-${#__hearth_part}))", "__hearth_text"),             \
+                 BASH_READ("$((10#${__hearth_b:1:4}-${#__hearth_part}))", "__hearth_text"),        \
                  "builtin ", "builtin ")                                                           \
     "__hearth_lines() { "                                                                          \
         "while " TRUE_COMMAND "; do "                                                              \
@@ -198,21 +201,15 @@
         "__hearth_seq=; "                                                                          \
         "while case $__hearth_seq in '') ;; *) builtin false;; esac; do "                          \
             "case $__hearth_b in "                                                                 \
-                "\\ *) __hearth_seq=m __hearth_text=${__hearth_b%%\\ #*};; "                        \
-                "????????:*) __hearth_seq=m "                                                      \
-                    "__hearth_text=${__hearth_b:11:${__hearth_b:9:2}-10};; "                       \
-                "????????\\;*) __hearth_seq=m __hearth_text=; __hearth_body 129;; "                \
+                "\\ " BLOCK_END ") __hearth_seq=m __hearth_text=${__hearth_b%%\\ #*};; "            \
+                ":" BLOCK_END ") __hearth_seq=m __hearth_text=; __hearth_body 129;; "              \
                 "*) __hearth_lines \"$@\"; "                                                       \
                     "case $__hearth_seq in '') " BASH_READ_BLOCK ";; esac;; "                      \
             "esac; "                                                                               \
         "done; "                                                                                   \
-        "case $__hearth_seq$__hearth_f$__hearth_status$__hearth_x$__hearth_a$- in "                \
-            "m0hBc) __hearth_f=m;; "                                                               \
-            "*) __hearth_f=1; "                                                                    \
-                "case $__hearth_keep$__hearth_x$__hearth_a$- in "                                  \
-                    "2*|?1*|?a*|*e*) __hearth_on;; "                                               \
-                "esac;; "                                                                          \
-        "esac; "                                                                                   \
+        "__hearth_f=1; "                                                                           \
+        "case $__hearth_b in [\\ :]*) __hearth_b=.${__hearth_b:1};; esac; "                        \
+        "case $__hearth_keep$__hearth_x$__hearth_a$- in 2*|?1*|?a*|*e*) __hearth_on;; esac; "      \
     "}; "
 
 /* In a function, which a DEBUG trap does not look into. */
@@ -229,7 +226,8 @@
         "case $SHELLOPTS in *posix*) __hearth_f=1;; *) __hearth_f=;; esac; "                       \
         BASH_TELL("%s") "\"$__hearth_status\" \"$__hearth_b${PWD-}\" >&31; "                       \
         BASH_READ_BLOCK                                                                            \
-        "case $__hearth_f$__hearth_status$__hearth_x$__hearth_a$-$__hearth_b in 0hBc\\ *) ;; "     \
+        "case $__hearth_f$__hearth_status$__hearth_x$__hearth_a$-$__hearth_b in "                  \
+            "0hBc[\\ :]*) ;; "                                                                     \
             "*) __hearth_more \"$@\";; "                                                           \
         "esac; "                                                                                   \
     "}; "
@@ -243,15 +241,18 @@
     "shopt -s expand_aliases; " OPTIONS                                                            \
     "while " TRUE_COMMAND "; do "                                                                  \
         "while { case $?$__hearth_f$- in "                                                         \
-            "0hBc) " BASH_TELL("0") "\"$__hearth_b$PWD\" >&31; "                                   \
-                BASH_READ_BLOCK                                                                    \
-                "case $__hearth_b in \\ *) ;; *) __hearth_more . \"$__hearth_nl\";; esac;; " \
+            "0hBc) " BASH_TELL("0") "\"$__hearth_b$PWD\" >&31; " BASH_READ_BLOCK ";; "             \
             "*) __hearth_next \"$?\" \"$__hearth_nl\";; "                                          \
         "esac; } 2>&32; do "                                                                       \
-            "case $__hearth_f in "                                                                 \
-                "'') builtin eval \"$__hearth_b\";; "                                              \
-                "m) __hearth_f=; builtin eval \" $__hearth_text\";; "                              \
-                "*) __hearth_ret && " TRUE_COMMAND "; "                                            \
+            "case $__hearth_b in "                                                                 \
+                "\\ " BLOCK_END ") builtin eval \"$__hearth_b\";; "                                \
+                ":" BLOCK_END ") builtin read \"-rN${__hearth_b:1:4}\" -u30 __hearth_text || "                 \
+                        "{ __hearth_body \"$?\"; } 2>&32; "                                        \
+                    "builtin eval \" $__hearth_text\";; "                                          \
+                "*) case $__hearth_f in '') "                                                      \
+                        "{ __hearth_more . \"$__hearth_nl\"; } 2>&32;; "                           \
+                    "esac; "                                                                       \
+                    "__hearth_ret && " TRUE_COMMAND "; "                                           \
                     "case $__hearth_in in "                                                        \
                         "'') builtin command eval \" $__hearth_text\";; "                          \
                         "*) builtin command eval \" $__hearth_text\" <\"$__hearth_in\";; "         \
@@ -271,7 +272,7 @@
                   "__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
                   "0",                   "builtin ", "builtin ", BASH_DUMP)                                               \
     BASH_NEXT_FUNCTION                                                                             \
-    "__hearth_f=1 __hearth_b=00000000" BLOCK_FILL "; "                                             \
+    "__hearth_f=1 __hearth_b=,0000" BLOCK_FILL "; "                                             \
     BASH_LOOP(OPTIONS)                                                                             \
     "; } 3<&- 4>&- 29<&-"
 #define SH_CLOSE " 8<&- 9>&-"

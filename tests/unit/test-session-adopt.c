@@ -150,8 +150,9 @@ TEST(a_shell_that_is_gone_is_replaced_and_told)
 TEST(a_command_that_never_reached_the_shell_is_told)
 {
     static const char *const sent[] = {"", "r 2 - 0 0 'echo half", "r 2 - 0 0 'echo a .'",
-                                       "00000002,                  ",
-                                       "00000002,                                      \nr 2 - 0 "};
+                                       ",0002      ", ",0002          \nr 2 - 0 ",
+                                       /* What blocks may look like half-way. */
+                                       " x=2;exit", " x=2", ":000", ":000400000"};
 
     FOR_EACH_SHELL(shell)
     {

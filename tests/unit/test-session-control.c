@@ -209,18 +209,23 @@ TEST(bash_takes_blocks)
     char text[5000];
 
     buf_init(&b, 65536);
-    run_line(&b, SESSION_TAKES_BLOCKS, 12, "cd /tmp; ls -l | wc && echo $?");
-    ASSERT_STREQ(buf_string(&b), " cd /tmp; ls -l | wc && echo $? #000000000000012");
+    run_line(&b, SESSION_TAKES_BLOCKS, 12, "ls|wc; $x");
+    ASSERT_STREQ(buf_string(&b), " ls|wc; $x #0012");
     ASSERT_EQ(b.size, SESSION_BLOCK);
+    run_line(&b, SESSION_TAKES_BLOCKS, 10012, ":");
+    ASSERT_STREQ(buf_string(&b), " : #000000000012");
+    run_line(&b, SESSION_TAKES_BLOCKS, 12, "ls|wc; $xy");
+    ASSERT_STREQ(buf_string(&b), ":001000000000012ls|wc; $xy");
     for (size_t i = 0; i < ARRAY_SIZE(hard); i++) {
         run_line(&b, SESSION_TAKES_BLOCKS, 3, hard[i]);
-        ASSERT_EQ(b.size, SESSION_BLOCK);
-        ASSERT_MEMEQ(buf_data(&b), "00000003:", 9);
-        ASSERT_MEMEQ(buf_data(&b) + 11, hard[i], strlen(hard[i]));
+        ASSERT_EQ(b.size, SESSION_BLOCK + strlen(hard[i]));
+        ASSERT_MEMEQ(buf_data(&b), ":00", 3);
+        ASSERT_MEMEQ(buf_data(&b) + SESSION_BLOCK - 4, "0003", 4);
+        ASSERT_MEMEQ(buf_data(&b) + SESSION_BLOCK, hard[i], strlen(hard[i]));
     }
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
         run_line(&b, SESSION_TAKES_BLOCKS, 100000004, lines[i]);
-        ASSERT_MEMEQ(buf_data(&b), "00000004,", 9);
+        ASSERT_MEMEQ(buf_data(&b), ",0004", 5);
         ASSERT_EQ(buf_data(&b)[SESSION_BLOCK - 1], '\n');
         ASSERT_MEMEQ(buf_data(&b) + SESSION_BLOCK, "r 100000004 - 0 ", 16);
     }
@@ -228,7 +233,7 @@ TEST(bash_takes_blocks)
     text[1000] = '\0';
     run_line(&b, SESSION_TAKES_BLOCKS, 5, text);
     ASSERT_EQ(b.size, SESSION_BLOCK + 1000);
-    ASSERT_MEMEQ(buf_data(&b), "00000005;1000 ", 14);
+    ASSERT_MEMEQ(buf_data(&b), ":100000000000005xxx", 19);
     text[1000] = 'x';
     text[4999] = '\0';
     run_line(&b, SESSION_TAKES_BLOCKS, 5, text);
@@ -253,18 +258,19 @@ TEST(ends_of_blocks)
         uint64_t number;
         int status;
     } good[] = {
-        {"B0  cd /tmp; ls -l | wc && echo $? #000000000000012/a b", "/a b", 12, 0},
-        {"B255 00000034:12ab                                   /", "/", 34, 255},
-        {"B1 00000000----------------------------------------", "", 0, 1},
+        {"B0  ls|wc; $x #0012/a b", "/a b", 12, 0}, {"B0 .ls|wc; $x #0012/a b", "/a b", 12, 0},
+        {"B255 :000300000000034/", "/", 34, 255},   {"B7 .000300000000034/", "/", 34, 7},
+        {"B1 ,0000-----------", "", 0, 1},
     };
     static const char *const wrong[] = {"B",
                                         "B0",
                                         "B0 ",
-                                        "B0 00000001",
-                                        "B256 00000001:12ab                                   /",
-                                        "Bx 00000001:12ab                                   /",
-                                        "B0 0000000x:12ab                                   /",
-                                        "B0  cd /tmp; ls -l | wc && echo $? #00000000000001x/"};
+                                        "B0 :0001",
+                                        "B256 :000300000000034/",
+                                        "Bx :000300000000034/",
+                                        "B0 :00030000000003x/",
+                                        "B0 ,000x-----------/",
+                                        "B0  ls|wc; $x #001x/"};
 
     for (size_t i = 0; i < ARRAY_SIZE(good) + ARRAY_SIZE(wrong); i++) {
         const char *text = i < ARRAY_SIZE(good) ? good[i].text : wrong[i - ARRAY_SIZE(good)];
