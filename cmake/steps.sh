@@ -155,10 +155,11 @@ build_kernel() {
     build/libexec/hearth/kernel-build
 }
 
-make_base_image() {
-    if [[ -s $cache/images/names/base.json ]]; then
+# make_image NAME
+make_image() {
+    if [[ -s $cache/images/names/$1.json ]]; then
         set_note "there already"
         return
     fi
-    build/libexec/hearth/image-base
+    "build/libexec/hearth/image-$1"
 }

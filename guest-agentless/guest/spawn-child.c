@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 
 #include "base/error.h"
 #include "guest/cgroup.h"
+#include "guest/confine.h"
 #include "guest/ops.h"
 #include "guest/spawn.h"
 #include "guest/users.h"
@@ -92,7 +94,7 @@ static void enter_root(struct spawn *sp)
                    errno_text(errno));
 }
 
-static void become_user(struct spawn *sp, struct user *user)
+static void find_user(struct spawn *sp, struct user *user)
 {
     struct users users;
     struct error err = {0};
@@ -104,6 +106,10 @@ static void become_user(struct spawn *sp, struct user *user)
     if (r < 0)
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_USER, -r, "%s", err.text);
     users_done(&users);
+}
+
+static void become_user(struct spawn *sp, const struct user *user)
+{
     if (sp->tty)
         (void)!fchown(STDIN_FILENO, user->uid, (gid_t)-1);
     /* Without rights to change (tests as an ordinary user) only one's own identity will do. */
@@ -116,6 +122,12 @@ static void become_user(struct spawn *sp, struct user *user)
         setresuid(user->uid, user->uid, user->uid) < 0)
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_USER, errno, "become user '%s': %s",
                    user->name, errno_text(errno));
+}
+
+static void check_confined(const struct spawn *sp, int r, const struct error *err)
+{
+    if (r < 0)
+        spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_SYSTEM, -r, "%s", err->text);
 }
 
 static const char *env_get(char *const *env, const char *key)
@@ -224,6 +236,7 @@ static _Noreturn void search_and_exec(const struct spawn *sp)
 
 _Noreturn void spawn_child(struct spawn *sp)
 {
+    struct error err = {0};
     struct user user;
     int r;
 
@@ -238,7 +251,12 @@ _Noreturn void spawn_child(struct spawn *sp)
         spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_SYSTEM, errno, "terminal: %s",
                    errno_text(errno));
     enter_root(sp);
+    find_user(sp, &user);
+    if (sp->confine)
+        check_confined(sp, confine_enter(sp->confine, &user, &err), &err);
     become_user(sp, &user);
+    if (sp->confine)
+        check_confined(sp, confine_fill(sp->confine, &err), &err);
     if (!sp->argv) {
         (void)close(sp->error_fd);
         _exit(op_run(sp->request));
@@ -250,6 +268,9 @@ _Noreturn void spawn_child(struct spawn *sp)
     if (sp->tty)
         env_default(sp->env, "TERM", "xterm-256color");
     change_dir(sp, &user);
+    if (sp->no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        spawn_fail(sp->error_fd, HEARTH__V1__CODE__CODE_SYSTEM, errno, "no new privileges: %s",
+                   errno_text(errno));
     if (!strchr(sp->argv[0], '/'))
         search_and_exec(sp);
     (void)execve(sp->argv[0], sp->argv, sp->env);

@@ -15,6 +15,7 @@
 #include "base/strv.h"
 #include "guest/cgroup.h"
 #include "guest/clone.h"
+#include "guest/confine.h"
 #include "guest/event.h"
 #include "guest/pty.h"
 #include "guest/server.h"
@@ -337,7 +338,7 @@ static int exec_start(struct process *p, struct spawn *sp, const Hearth__V1__Exe
         limits.memory_bytes = exec->limits->memory_bytes;
         limits.pids = exec->limits->pids;
     }
-    alone = process_is_alone(p) && limits.memory_bytes == 0 && limits.pids == 0;
+    alone = process_is_alone(p) && limits.memory_bytes == 0 && limits.pids == 0 && !sp->confine;
     if (s->cgroup_fd >= 0) {
         p->cgroup = s->spare_cgroup ? s->spare_cgroup : ++s->last_cgroup;
         s->spare_cgroup = 0;
@@ -366,6 +367,10 @@ void spawn_exec(struct server *s, uint32_t channel, const Hearth__V1__Exec *exec
     r = prepare_arguments(exec, &sp, &cwd, &err);
     if (r == 0)
         r = check_streams(exec, &err);
+    if (r == 0 && exec->confine)
+        r = confine_check(exec->confine, &err);
+    sp.confine = exec->confine;
+    sp.no_new_privileges = exec->no_new_privileges;
     if (r == 0)
         r = enter_table(s, channel, &p, &err);
     if (r == 0)

@@ -33,7 +33,8 @@ struct spawn {
     char **env;       /* NULL-terminated, with SPAWN_ENV_ADDED free slots after the NULL */
     const char *cwd;  /* "": the user's home or "/" */
     const char *user; /* "": root */
-    bool tty;
+    bool tty, no_new_privileges;
+    const Hearth__V1__Confine *confine; /* weak; NULL: none */
     const Hearth__V1__Request *request; /* file or dial */
     int fds[PROCESS_STREAMS];           /* the child's ends by number; owned; -EBADF: none */
     int error_fd;                       /* owned: writing end */

@@ -15,7 +15,10 @@ struct exec_message {
     Hearth__V1__Limits limits;
     Hearth__V1__StreamSpec streams[CHANNEL_STREAMS], *stream_list[CHANNEL_STREAMS];
     Hearth__V1__StreamLimit windows[CHANNEL_STREAMS], *window_list[CHANNEL_STREAMS];
-    ProtobufCBinaryData *argv, *env; /* owned */
+    Hearth__V1__Confine confine;
+    Hearth__V1__Scratch scratch[EXEC_SCRATCH_MAX], *scratch_list[EXEC_SCRATCH_MAX];
+    Hearth__V1__StartFile *files, **file_list; /* owned */
+    ProtobufCBinaryData *argv, *env;           /* owned */
 };
 
 /* Checks the spec and fills the message; errors name the argument or variable that is wrong. */

@@ -11,6 +11,7 @@
 #define PATH_BYTES_MAX 4095u
 #define USER_BYTES_MAX 255u
 #define LABEL_BYTES_MAX 128u
+#define EXEC_MESSAGE_MAX (FRAME_CONTROL_MAX - 16u * 1024u) /* lengths and numbers take the rest */
 #define ROWS_DEFAULT 24u
 #define COLS_DEFAULT 80u
 
@@ -124,6 +125,55 @@ static int take_streams(struct exec_message *m, const struct exec_spec *spec, st
     return 0;
 }
 
+static int take_files(struct exec_message *m, const struct exec_confine *from, size_t *total,
+                      struct error *err)
+{
+    if (from->n_files > EXEC_FILES_MAX)
+        return error_set_code(err, ERR_LIMIT_EXCEEDED, "%zu files, at most %u are possible",
+                              from->n_files, EXEC_FILES_MAX);
+    m->files = calloc(from->n_files + 1, sizeof(*m->files));
+    m->file_list = calloc(from->n_files + 1, sizeof(Hearth__V1__StartFile *));
+    if (!m->files || !m->file_list)
+        return error_set(err, ENOMEM, "preparing the command's files");
+    for (size_t i = 0; i < from->n_files; i++) {
+        const struct exec_file *file = &from->files[i];
+
+        if (file->path[0] != '/' || strlen(file->path) > EXEC_FILE_PATH_MAX)
+            return error_set_code(err, ERR_INVALID_ARGUMENT,
+                                  "file %zu: its path is not absolute or longer than %u bytes", i,
+                                  EXEC_FILE_PATH_MAX);
+        *total += strlen(file->path) + file->size;
+        if (*total > EXEC_MESSAGE_MAX)
+            return error_set_code(err, ERR_LIMIT_EXCEEDED,
+                                  "arguments, environment and files together exceed %u bytes",
+                                  EXEC_MESSAGE_MAX);
+        hearth__v1__start_file__init(&m->files[i]);
+        m->files[i].path = bytes_of(file->path);
+        m->files[i].content =
+            (ProtobufCBinaryData){.data = (uint8_t *)unconst(file->data), .len = file->size};
+        m->file_list[i] = &m->files[i];
+    }
+    m->confine.files = m->file_list;
+    m->confine.n_files = from->n_files;
+    return 0;
+}
+
+static int take_confine(struct exec_message *m, const struct exec_confine *from, size_t *total,
+                        struct error *err)
+{
+    hearth__v1__confine__init(&m->confine);
+    for (size_t i = 0; i < from->n_scratch; i++) {
+        hearth__v1__scratch__init(&m->scratch[i]);
+        m->scratch[i].path = bytes_of(from->scratch[i].path);
+        m->scratch[i].size_bytes = from->scratch[i].size_bytes;
+        m->scratch_list[i] = &m->scratch[i];
+    }
+    m->confine.scratch = m->scratch_list;
+    m->confine.n_scratch = from->n_scratch;
+    m->exec.confine = &m->confine;
+    return take_files(m, from, total, err);
+}
+
 static void take_numbers(struct exec_message *m, const struct exec_spec *spec)
 {
     if (spec->tty) {
@@ -143,6 +193,7 @@ static void take_numbers(struct exec_message *m, const struct exec_spec *spec)
     m->exec.timeout_msec = spec->timeout_msec;
     m->exec.kill_grace_msec = spec->kill_grace_msec;
     m->exec.close_stdin = spec->close_stdin;
+    m->exec.no_new_privileges = spec->no_new_privileges;
 }
 
 int exec_message_init(struct exec_message *m, const struct exec_spec *spec, struct error *err)
@@ -185,13 +236,19 @@ int exec_message_init(struct exec_message *m, const struct exec_spec *spec, stru
     if (spec->label)
         m->exec.label = unconst(spec->label);
     take_numbers(m, spec);
-    return take_streams(m, spec, err);
+    if (spec->confine)
+        r = take_confine(m, spec->confine, &total, err);
+    return r < 0 ? r : take_streams(m, spec, err);
 }
 
 void exec_message_done(struct exec_message *m)
 {
     free(m->argv);
     free(m->env);
+    free(m->files);
+    free(m->file_list);
+    m->files = NULL;
+    m->file_list = NULL;
     m->argv = NULL;
     m->env = NULL;
 }

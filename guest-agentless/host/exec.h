@@ -24,6 +24,25 @@ struct exec_stream {
     bool marked;   /* records with the offsets of stdout and stderr, see session.proto */
 };
 
+/* File systems of its own: see Confine in session.proto. Everything weak. */
+#define EXEC_SCRATCH_MAX 4u
+#define EXEC_FILES_MAX 128u
+#define EXEC_FILE_PATH_MAX 511u
+struct exec_file {
+    const char *path; /* absolute, at most EXEC_FILE_PATH_MAX bytes */
+    const void *data;
+    size_t size;
+};
+struct exec_confine {
+    struct {
+        const char *path; /* absolute */
+        uint64_t size_bytes;
+    } scratch[EXEC_SCRATCH_MAX];
+    size_t n_scratch;
+    const struct exec_file *files;
+    size_t n_files;
+};
+
 struct exec_spec {
     char *const *argv; /* NULL-terminated, at least one */
     char *const *env;  /* NULL-terminated "K=V", may be NULL */
@@ -39,8 +58,10 @@ struct exec_spec {
     bool drop_when_full;       /* nobody reads: drop the oldest instead of stalling the process */
     uint32_t timeout_msec;     /* 0: none; enforced in the guest on the whole tree */
     uint32_t kill_grace_msec;
-    bool close_stdin;  /* stdin is /dev/null */
-    const char *label; /* NULL or at most 128 bytes */
+    bool close_stdin; /* stdin is /dev/null */
+    bool no_new_privileges;
+    const struct exec_confine *confine; /* NULL: none */
+    const char *label;                  /* NULL or at most 128 bytes */
 };
 
 struct exec_exit {

@@ -177,18 +177,19 @@ class Hearth:
         return left
 
 
-def private_cache(directory):
-    """A cache of its own that shares kernels and the base image with the machine's."""
+def private_cache(directory, shared=("base",)):
+    """A cache of its own that shares kernels and these images with the machine's."""
     cache = pathlib.Path(directory) / "c"
     (cache / "images/names").mkdir(parents=True)
     (cache / "images/blobs").mkdir(parents=True)
     (cache / "kernels").symlink_to(CACHE / "kernels")
-    name = CACHE / "images/names/base.json"
-    if not name.exists():
-        pytest.exit("no base image in the cache; run ./quickstart or ./check", returncode=1)
-    shutil.copy(name, cache / "images/names/base.json")
-    blob = f"{json.loads(name.read_text())['sha256']}.erofs"
-    (cache / "images/blobs" / blob).symlink_to(CACHE / "images/blobs" / blob)
+    for image in shared:
+        name = CACHE / f"images/names/{image}.json"
+        if not name.exists():
+            pytest.exit(f"no image '{image}' in the cache; run ./check", returncode=1)
+        shutil.copy(name, cache / "images/names")
+        blob = f"{json.loads(name.read_text())['sha256']}.erofs"
+        (cache / "images/blobs" / blob).symlink_to(CACHE / "images/blobs" / blob)
     return cache
 
 
@@ -209,7 +210,7 @@ def workdir():
 
 @pytest.fixture(scope="session")
 def cache(workdir):
-    return private_cache(workdir)
+    return private_cache(workdir, ("base", "code"))
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,7 @@ static const struct {
     {"POST /v1/registries/login",
      "{\"registry\": \"/\", \"username\": \"x\", \"password\": \"x\"}"},
     {"POST /v1/registries/logout", "{\"registry\": \"x\"}"},
+    {"POST /v1/code_run", "{\"language\": \"bash\", \"code\": \"true\"}"},
     {"POST /v1/keys", "{\"tenant\": \"one\"}"},
     {"POST /rex/ID/create_session", "{\"session\": \"s\"}"},
     {"POST /rex/ID/run_in_session", "{\"session\": \"s\", \"command\": \"true\"}"},

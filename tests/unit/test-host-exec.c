@@ -112,7 +112,12 @@ TEST(request_carries_the_whole_spec)
     static char *argv[] = {a0, a1, a2, NULL}, *env[] = {e0, NULL};
     static const struct exec_stream streams[] = {{.fd = 3, .to_guest = true},
                                                  {.fd = 4, .marked = true}};
+    static const struct exec_file files[] = {{"/s/a", "\0b", 2}, {"/s/c", "", 0}};
+    static const struct exec_confine confine = {
+        .scratch = {{"/s", 4096}}, .n_scratch = 1, .files = files, .n_files = 2};
     struct exec_spec spec = {
+        .no_new_privileges = true,
+        .confine = &confine,
         .argv = argv,
         .env = env,
         .cwd = "/tmp",
@@ -157,6 +162,12 @@ TEST(request_carries_the_whole_spec)
     ASSERT_EQ(request->exec->windows[1]->offset, EXEC_WINDOW);
     ASSERT_EQ(request->exec->timeout_msec, 100);
     ASSERT_STREQ(request->exec->label, "me");
+    ASSERT_TRUE(request->exec->no_new_privileges);
+    ASSERT_EQ(request->exec->confine->n_scratch, 1);
+    ASSERT_EQ(request->exec->confine->scratch[0]->size_bytes, 4096);
+    ASSERT_EQ(request->exec->confine->n_files, 2);
+    ASSERT_MEMEQ(request->exec->confine->files[0]->path.data, "/s/a", 4);
+    ASSERT_EQ(request->exec->confine->files[0]->content.len, 2);
     hearth__v1__request__free_unpacked(request, NULL);
     seen_done(&s);
     peer_end(&p);
@@ -165,6 +176,11 @@ TEST(request_carries_the_whole_spec)
 TEST(bad_specs_are_refused_with_what_is_wrong)
 {
     static const struct exec_stream twice[] = {{.fd = 3}, {.fd = 3}};
+    static const struct exec_file no_path = {"a", "", 0};
+    static uint8_t megabyte[1024 * 1024];
+    static const struct exec_file too_large = {"/a", megabyte, sizeof(megabyte)};
+    static const struct exec_confine relative = {.files = &no_path, .n_files = 1},
+                                     large = {.files = &too_large, .n_files = 1};
     _cleanup_free_ char *big = malloc(300 * 1024 + 1), *fits = malloc(128 * 1024);
     static char no_equals[] = "NOVALUE";
     char *argv[] = {arg_true, NULL, NULL}, *env[] = {no_equals, NULL}, *none[] = {NULL};
@@ -200,6 +216,12 @@ TEST(bad_specs_are_refused_with_what_is_wrong)
     spec.streams = twice;
     spec.n_streams = 2;
     ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), EINVAL);
+    spec.n_streams = 0;
+    spec.confine = &relative;
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), EINVAL);
+    spec.confine = &large;
+    ASSERT_ERR(exec_start(p.console, &spec, &seen_callbacks, NULL, &e, &err), E2BIG);
+    ASSERT_EQ(err.code, ERR_LIMIT_EXCEEDED);
     peer_end(&p);
 }
 

@@ -18,6 +18,13 @@ const struct command commands[] = {
      "IMAGE is a word before '--', or one with a tag like python:3.12; it is pulled when it is\n"
      "not there.",
      NULL},
+    {"code-run", "[FILE]", 0, 1, OPT(LANGUAGE) | OPT(CODE) | OPT(TIMEOUT) | OPT(INTERACTIVE), NEVER,
+     COMPLETE_FILE, verb_code_run, "Run a program in a locked-up sandbox of its own",
+     "Without network, with a read-only root, a small writable /sandbox, 256 MiB and 50 "
+     "processes.\n"
+     "The program is FILE, --code, or else stdin; with --interactive it reads our stdin. The exit\n"
+     "status is the program's; 124 after --timeout (30s). Needs the image 'code'.",
+     NULL},
     {"create", "", 0, 0, OPT_SPEC | OPT_LIFE, NEVER, COMPLETE_NOTHING, verb_create,
      "Make a sandbox and print its id", NULL, NULL},
     {"ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_ls, "List sandboxes",
@@ -50,6 +57,11 @@ const struct command commands[] = {
      "Copy files and directories in or out",
      "A path in a sandbox is written ID:/path; '-' is stdin or stdout. Directories are copied\n"
      "whole: files, symbolic links and modes.",
+     NULL},
+    {"rex", "ID", 1, 1, OPT(PORT) | OPT(TOKEN), NEVER, COMPLETE_SANDBOX, verb_rex,
+     "Serve a sandbox as a SWE-ReX runtime on a port of its own",
+     "For clients that want one at the root of a host and port. Prints URL and token, then serves\n"
+     "until a signal ends it; the daemon may be restarted meanwhile.",
      NULL},
     {"logs", "ID", 1, 1, OPT(TAIL), NEVER, COMPLETE_SANDBOX, verb_logs,
      "Show what the guest's kernel printed", NULL, NULL},
@@ -94,6 +106,8 @@ const struct command commands[] = {
      "Write an image as an OCI archive", "With '-' for the file it goes to stdout.", NULL},
     {"image base", "", 0, 0, OPT(FORCE) | OPT(TAR), NEVER, COMPLETE_NOTHING, verb_image_base,
      "Make the image 'base' from the distribution's packages", NULL, NULL},
+    {"image code", "", 0, 0, OPT(FORCE) | OPT(TAR), NEVER, COMPLETE_NOTHING, verb_image_code,
+     "Make the image 'code' of code-run from the distribution's packages", NULL, NULL},
     {"image rm", "NAME...", 1, ARGS_ANY, 0, NEVER, COMPLETE_IMAGE, verb_image_rm, "Remove images",
      NULL, NULL},
     {"image prune", "", 0, 0, OPT(ALL), NEVER, COMPLETE_NOTHING, verb_image_prune,

@@ -106,6 +106,13 @@ const struct option_def option_defs[OPTION_COUNT] = {
                     "where pictures go (default: ./hearth-bench)"},
     [OPTION_ROUNDS] = {"rounds", 0, "N", OPTION_TYPE_COUNT, AT(rounds),
                        "how often each thing is measured (default: 20)"},
+    [OPTION_LANGUAGE] = {"language", 'l', "LANGUAGE", OPTION_TYPE_STRING, AT(language),
+                         "python, javascript, typescript or bash (default: by the file's name)"},
+    [OPTION_CODE] = {"code", 'c', "TEXT", OPTION_TYPE_STRING, AT(code), "the program itself"},
+    [OPTION_PORT] = {"port", 'p', "N", OPTION_TYPE_COUNT, AT(port),
+                     "TCP port on 127.0.0.1 (default: any that is free)"},
+    [OPTION_TOKEN] = {"token", 0, "TOKEN", OPTION_TYPE_STRING, AT(token),
+                      "what clients must send as X-API-Key (default: a new one)"},
 };
 
 void options_done(struct options *o)

@@ -63,8 +63,12 @@ enum option_id {
     OPTION_WARM,
     OPTION_OUT,
     OPTION_ROUNDS,
+    OPTION_LANGUAGE,
+    OPTION_CODE,
+    OPTION_PORT,
+    OPTION_TOKEN,
 };
-#define OPTION_COUNT (OPTION_ROUNDS + 1)
+#define OPTION_COUNT (OPTION_TOKEN + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -115,6 +119,8 @@ struct options {
     char **steps; /* owned, "run=CMD" or "copy=SRC:DST" */
     char **warm;  /* owned */
     const char *ready;
+    const char *language, *code, *token;
+    uint64_t port;
     uint64_t ready_usec;
     const char *out;
     uint64_t rounds;

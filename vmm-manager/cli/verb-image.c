@@ -261,3 +261,10 @@ int verb_image_base(struct cli *cli, char **args, uint32_t count)
     (void)count;
     return verb_script(cli, "image-base");
 }
+
+int verb_image_code(struct cli *cli, char **args, uint32_t count)
+{
+    (void)args;
+    (void)count;
+    return verb_script(cli, "image-code");
+}

@@ -202,6 +202,7 @@ static void start_children(struct fork *f, struct sandbox_spec *spec)
     struct error err = {0};
     int r = fault_at("fork-children");
 
+    spec->transient = false; /* somebody wants to keep it */
     if (r < 0)
         (void)error_set(&err, -r, "fork: %s", errno_text(-r));
     if (r >= 0 && f->admit && !f->cancelled)

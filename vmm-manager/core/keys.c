@@ -275,6 +275,9 @@ void core_tenant_usage(struct core *core, const char *tenant, struct tenant_usag
 
         if (sb->pooled || strcmp(sandbox_tenant(sb), tenant) != 0)
             continue;
+        /* Nobody waits for the removal of these: who asks next must not meet the last one. */
+        if (sb->spec.transient && sb->state == SANDBOX_STOPPING)
+            continue;
         ret->sandboxes++;
         ret->disk_mib += sb->spec.disk_mib;
         /* One that is asleep or over holds no machine. */

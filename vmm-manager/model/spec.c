@@ -76,6 +76,7 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         .idle_sec = from->idle_sec,
         .retention_sec = from->retention_sec,
         .private_ports = from->private_ports,
+        .transient = from->transient,
     };
     if (string_set(&copy.name, from->name) < 0 || string_set(&copy.image, from->image) < 0 ||
         string_set(&copy.template, from->template) < 0 ||
@@ -129,7 +130,9 @@ int sandbox_spec_from_stored(const json_t *json, struct sandbox_spec *spec, stru
         json_decref(rest);
         return error_set(err, ENOMEM, "out of memory");
     }
+    spec->transient = json_is_true(json_object_get(json, "transient"));
     (void)json_object_del(rest, "tenant");
+    (void)json_object_del(rest, "transient");
     r = sandbox_spec_from_json(rest, spec, err);
     json_decref(rest);
     return r;
@@ -189,6 +192,8 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
         return NULL;
     if (spec->idle_sec > 0)
         (void)json_object_set_new(o, "idle_sec", json_integer(spec->idle_sec));
+    if (spec->transient)
+        (void)json_object_set_new(o, "transient", json_true());
     if (spec->retention_sec > 0)
         (void)json_object_set_new(o, "retention_sec", json_integer(spec->retention_sec));
     if (set_string(o, "on_timeout", spec->on_timeout) < 0 ||

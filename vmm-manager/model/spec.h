@@ -39,6 +39,7 @@ struct sandbox_spec {
     char **metadata;        /* of the client's, "K=V"; never read by us */
     bool private_ports;     /* its ports need a token by E2B's way to them; true by default */
     char *tenant;           /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
+    bool transient;         /* of one request: no later daemon keeps it; neither from a body */
 };
 
 void sandbox_spec_init(struct sandbox_spec *spec); /* defaults: base, 1 cpu, 256 MiB, 4096 MiB */
@@ -52,7 +53,7 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to);
  * disk_mib timeout_sec idle_sec retention_sec on_timeout.
  */
 int sandbox_spec_from_json(const json_t *json, struct sandbox_spec *spec, struct error *err);
-/* The same for what sandbox_spec_to_json() wrote and we stored: with the tenant. */
+/* The same for what sandbox_spec_to_json() wrote and we stored: with what no client may say. */
 int sandbox_spec_from_stored(const json_t *json, struct sandbox_spec *spec, struct error *err);
 const char *sandbox_spec_tenant(const struct sandbox_spec *spec); /* never NULL */
 /* The end of its life time puts it to sleep instead of ending it. */

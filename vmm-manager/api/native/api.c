@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "api/native/code-run.h"
 #include "api/native/events.h"
 #include "api/native/exec-job.h"
 #include "api/native/native.h"
@@ -43,6 +44,7 @@ struct api_native *api_native_free(struct api_native *api)
 {
     if (!api)
         return NULL;
+    code_runs_free(api);
     exec_jobs_free(api);
     creations_free(api);
     api->events = event_hub_free(api->events);

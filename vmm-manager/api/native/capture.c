@@ -3,11 +3,11 @@
 #include "api/native/native.h"
 #include "model/text.h"
 
-void capture_init(struct capture *c)
+void capture_init(struct capture *c, size_t max)
 {
-    *c = (struct capture){0};
-    buf_init(&c->data[1], CAPTURE_MAX);
-    buf_init(&c->data[2], CAPTURE_MAX);
+    *c = (struct capture){.max = max};
+    buf_init(&c->data[1], max + CAPTURE_NOTE_MAX);
+    buf_init(&c->data[2], max + CAPTURE_NOTE_MAX);
 }
 
 void capture_done(struct capture *c)
@@ -20,7 +20,7 @@ void capture_add(struct capture *c, int stream, const void *data, size_t size)
 {
     if (stream != 1 && stream != 2)
         return;
-    size_t fits = MIN(size, buf_room(&c->data[stream]));
+    size_t fits = MIN(size, c->max - MIN(c->max, c->data[stream].size));
     if (fits > 0 && buf_append(&c->data[stream], data, fits) < 0)
         fits = 0;
     if (fits < size)
@@ -40,6 +40,17 @@ static size_t text_size(const struct buf *b, bool truncated)
             return b->size - cut;
     }
     return b->size;
+}
+
+void capture_note(struct capture *c, int stream, const char *line)
+{
+    struct buf *b = &c->data[stream];
+
+    if (c->truncated[stream])
+        b->size = text_size(b, true);
+    if (b->size > 0 && buf_string(b)[b->size - 1] != '\n')
+        (void)buf_append(b, "\n", 1);
+    (void)buf_printf(b, "%s\n", line);
 }
 
 void capture_truncated_to_json(const struct capture *c, json_t *object)

@@ -353,7 +353,7 @@ static int exec_job_new(struct request *req, struct sandbox *sb,
     job->options = *options;
     job->sb = sb;
     job->req = req;
-    capture_init(&job->capture);
+    capture_init(&job->capture, CAPTURE_MAX);
     job->next = api->jobs;
     if (job->next)
         job->next->prev = job;

@@ -62,6 +62,9 @@ void handle_processes(struct request *req);
 void handle_process_attach(struct request *req);
 void handle_process_signal(struct request *req);
 
+/* code-run.c */
+void handle_code_run(struct request *req);
+
 /* sessions.c */
 void handle_sessions(struct request *req);
 void handle_session_new(struct request *req);

@@ -15,6 +15,7 @@
 #define NDJSON_MAX (1024u * 1024u)            /* lines that wait for their reader */
 #define CALL_TIMEOUT_USEC (30 * USEC_PER_SEC) /* for a guest to answer a small question */
 
+struct code_run;
 struct creation_wait;
 struct event_hub;
 struct exec_job;
@@ -26,6 +27,7 @@ struct api_native {
     char binary_id[64];
     struct event_hub *events;        /* owned */
     struct creation_wait *creations; /* owned list: made for clients that will ask again */
+    struct code_run *code_runs;      /* owned list */
     struct exec_job *jobs; /* owned list: processes that clients wait for, or left behind */
     void (*shutdown)(void *userdata); /* NULL: the loop ends */
     void *shutdown_userdata;

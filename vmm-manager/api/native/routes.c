@@ -53,6 +53,8 @@ const struct route native_routes[] = {
     {"GET", SANDBOX "/terminal", handle_terminal, ROUTE_CONTENT | ROUTE_TOUCH},
     {"POST", SANDBOX "/dial", handle_dial, ROUTE_BODY | ROUTE_UPGRADE_ONLY | ROUTE_TOUCH},
 
+    {"POST", "/v1/code_run", handle_code_run, ROUTE_BODY},
+
     {"GET", "/v1/snapshots", handle_snapshots, 0},
     {"DELETE", "/v1/snapshots/ID", handle_snapshot_remove, 0},
     {"POST", "/v1/snapshots/ID/verify", handle_snapshot_verify, ROUTE_BODY_OPTIONAL},

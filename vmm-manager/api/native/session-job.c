@@ -240,7 +240,7 @@ static int session_job_new(struct request *req, struct sandbox *sb, struct sessi
         return error_set(err, ENOMEM, "session: out of memory");
     job->req = req;
     job->session = s;
-    capture_init(&job->capture);
+    capture_init(&job->capture, CAPTURE_MAX);
     job->name = strdup(request_param(req, 1));
     r = job->name ? sandbox_watch_new(sb, on_gone, job, &job->watch) : -ENOMEM;
     if (r >= 0 && stream)
