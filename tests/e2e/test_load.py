@@ -1,8 +1,11 @@
 """Clients that are many, slow, gone or wrong: others do not notice, and nothing of them stays."""
+import contextlib
 import os
 import pathlib
 import random
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -100,6 +103,36 @@ def slow_reader(address, key, box):
     return sock
 
 
+SINK = """
+import collections, socket
+listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+print(listener.getsockname()[1], flush=True)
+waiting = collections.deque(maxlen=100)
+while True:
+    sock = listener.accept()[0]
+    sock.settimeout(1)
+    try:
+        if b"\\r\\n\\r\\n" in sock.recv(1 << 16):
+            sock.sendall(b"HTTP/1.1 400 Bad Request\\r\\n\\r\\n")
+            sock.close()
+        else:
+            waiting.append(sock)  # it may go on: as the daemon does
+    except OSError:
+        sock.close()
+"""
+
+
+@contextlib.contextmanager
+def sink():
+    """The address of somebody else who gets bad requests."""
+    process = subprocess.Popen([sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True)
+    try:
+        yield "127.0.0.1", int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.full
 def test_nobody_notices_bad_clients_and_nothing_of_them_stays(own):
     box = own.create()
@@ -113,7 +146,13 @@ def test_nobody_notices_bad_clients_and_nothing_of_them_stays(own):
         send_broken(address, broken_request(rng, key, box))
     for _ in range(5):
         slow_reader(address, key, box).close()
-    idle = [probe.ask() for _ in range(2000)]
+    # Idle is the daemon, not the machine: the same client sends the same to somebody else meanwhile.
+    idle, other = [], random.Random(6)
+    with sink() as elsewhere:
+        for i in range(MALFORMED):
+            send_broken(elsewhere, broken_request(other, key, box))
+            if i % 5 == 0:
+                idle.append(probe.ask())
     wait_until(lambda: box.exec("true")["exit_code"] == 0, "the sandbox works")
     before, before_files = resident(pid), files(pid)
 
@@ -132,14 +171,17 @@ def test_nobody_notices_bad_clients_and_nothing_of_them_stays(own):
         sock.close()
     wait_until(lambda: files(pid) <= before_files, "all descriptors are closed")
     wait_until(lambda: box.exec("true")["exit_code"] == 0, "the sandbox works")
+    with contextlib.suppress(pytest.fail.Exception):  # memory goes back when it has been quiet for a second
+        wait_until(lambda: resident(pid) < before + 2 * MIB, "memory is given back", 5)
     after = resident(pid)
     print(f"\n{MALFORMED} malformed requests, answers {dict(sorted(answered.items()))}\n"
           f"resident: {before / MIB:.1f} MiB before, {most / MIB:.1f} with {IDLE} idle and {SLOW} slow clients, "
           f"{after / MIB:.1f} after\n"
           f"p99 of others: {percentile(idle, .99) * 1e3:.2f} ms idle, {percentile(busy, .99) * 1e3:.2f} ms then")
-    assert after < before + 16 * MIB
+    assert after < before + 4 * MIB
     assert not any(code for code in answered if 200 <= code < 300 and code != 200)
-    assert percentile(busy, 0.99) < max(3 * percentile(idle, 0.99), 0.02)
+    # Below some milliseconds it is the scheduler's slices that are measured, of whatever else runs.
+    assert percentile(busy, 0.99) < max(3 * percentile(idle, 0.99), 0.005)
     for _ in range(100):
         probe.ask()
 

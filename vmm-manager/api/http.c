@@ -1,5 +1,6 @@
 #include "api/http.h"
 
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,35 @@
  */
 
 /*
+ * After a crowd the heap has holes of MHD's connections and of what they asked for, which free()
+ * keeps. They are given back once it is quiet: it takes some milliseconds.
+ */
+#define TRIM_CROWD 64u /* connections that have gone */
+#define TRIM_DELAY_USEC USEC_PER_SEC
+
+static int on_trim(struct source *s, uint64_t now_usec, void *userdata)
+{
+    struct http_server *server = userdata;
+
+    (void)s;
+    (void)now_usec;
+    server->trim = source_free(server->trim);
+    server->most = http_server_connections(server);
+    (void)malloc_trim(0);
+    return 0;
+}
+
+static void server_count(struct http_server *server, unsigned connections)
+{
+    server->most = MAX(server->most, connections);
+    if (server->trim || server->most - connections < TRIM_CROWD)
+        return;
+    if (loop_add_timer(server->loop, "http-trim", clock_now_usec() + TRIM_DELAY_USEC, on_trim,
+                       server, &server->trim) < 0)
+        log_warning("http: memory is not given back: out of memory, ignoring");
+}
+
+/*
  * A server at its limit of connections stops listening, and listens again only at the start of the
  * run after the one that closed a connection.
  */
@@ -28,6 +58,8 @@ static bool server_has_room_again(struct http_server *server)
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     bool was_full = server->full;
 
+    if (info)
+        server_count(server, info->num_connections);
     server->full = info && info->num_connections >= server->connections;
     return was_full && !server->full;
 }
@@ -205,6 +237,7 @@ struct http_server *http_server_free(struct http_server *server)
         (void)MHD_run(server->daemon);
         server->io = source_free(server->io);
         server->timer = source_free(server->timer);
+        server->trim = source_free(server->trim);
         MHD_stop_daemon(server->daemon);
     }
     free(server);

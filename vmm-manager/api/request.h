@@ -80,7 +80,9 @@ struct http_server {
     struct request *requests; /* each owned by its connection */
     struct upgrade *upgrades; /* each owned by its state */
     unsigned idle_sec, connections;
-    bool full; /* `connections` are open: MHD does not listen */
+    bool full;           /* `connections` are open: MHD does not listen */
+    unsigned most;       /* connections at once since memory was last given back */
+    struct source *trim; /* owned: when it is given back; NULL: nothing to give */
     bool stopping;
 };
 
