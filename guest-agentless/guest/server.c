@@ -82,10 +82,21 @@ void server_conn_lost(struct server *s, struct conn *c)
     process_detach_all(s);
 }
 
+static void server_hurry(struct server *s, uint64_t now)
+{
+    bool urgent = urgency_turn(&s->urgency, now);
+
+    if (!s->is_init || urgent == s->urgent)
+        return;
+    urgency_apply(urgent);
+    s->urgent = urgent;
+}
+
 uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_conns)
 {
     uint64_t now = clock_now_usec(), next;
 
+    server_hurry(s, now);
     process_run_timers(s, now);
     control_run(s, now);
     for (unsigned i = 0; i < n_conns; i++)

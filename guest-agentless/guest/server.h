@@ -9,6 +9,7 @@
 #include "guest/process.h"
 #include "guest/ring.h"
 #include "guest/serve.h"
+#include "guest/urgency.h"
 
 /* All state of the guest's server. One thread, no globals. */
 struct server {
@@ -29,6 +30,8 @@ struct server {
     int cgroup_fd; /* owned: of options.cgroup_dir; -EBADF: none */
     int ops_fd;    /* owned: its `ops` */
     int devpts_fd; /* owned: directory of ptmx; -EBADF: /dev */
+    struct urgency urgency;
+    bool urgent; /* as last applied */
     struct control control;
     uint32_t layers; /* writable layers that were put over the image */
 };

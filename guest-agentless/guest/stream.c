@@ -166,6 +166,7 @@ static size_t stream_read(struct stream *s, size_t max)
     }
     stream_drained_by(s, (size_t)n);
     process_mark_ready(s->process);
+    urgency_output(&s->process->server->urgency);
     return (size_t)n;
 }
 
@@ -272,6 +273,7 @@ static size_t stream_read_marked(struct stream *s)
     marked_append(s, record, STREAM_RECORD_HEADER + (size_t)n);
     stream_drained_by(s, (size_t)n);
     process_mark_ready(p);
+    urgency_output(&p->server->urgency);
     p->look = p->server->look = true;
     return (size_t)n;
 }
@@ -447,6 +449,7 @@ int stream_input(struct stream *s, uint64_t offset, const uint8_t *data, uint32_
             return r;
     }
     s->received += size;
+    urgency_input(&s->process->server->urgency);
     if (s->number >= 3 && size > 0)
         process_snapshot(s->process);
     stream_flush(s);

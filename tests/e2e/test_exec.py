@@ -312,6 +312,14 @@ def test_image_with_a_single_static_binary(hearth):
         box.remove()
 
 
+def test_guest_that_is_all_busy_hears_its_host(box):
+    """PID 1 comes before what the guest's programs do, and what it starts does not."""
+    policy = "rev /proc/{}/stat | cut -d' ' -f12 | rev"  # from the end: a name may hold blanks
+    assert box.exec("sh", "-c", policy.format(1))["stdout"] == "1\n"
+    assert box.exec("sh", "-c", policy.format("self"))["stdout"] == "0\n"
+    assert box.run(policy.format("$$"))["stdout"] == "0\n"
+
+
 def test_idle_guest_uses_no_cpu(box):
     import time
     pid = box.client.get(box.url)["pid"]
