@@ -16,7 +16,7 @@
  * a mark in it, which outlives a crash. It goes when the last of them goes, and takes its own
  * parents along where they were waiting for it.
  */
-static int delete_files(struct snapshot_store *s, const char *id)
+static int move_away(struct snapshot_store *s, const char *id, char **ret)
 {
     _cleanup_free_ char *from = store_dir(s, "", id);
     _cleanup_free_ char *to = store_dir(s, STORE_GONE_PREFIX, id);
@@ -29,9 +29,7 @@ static int delete_files(struct snapshot_store *s, const char *id)
         return r;
     if (rename(from, to) < 0)
         return -errno;
-    /* It is gone from here on; what stays of its files goes at the next open. */
-    if (store_step("remove") >= 0)
-        (void)dir_remove(to, NULL);
+    *ret = TAKE_PTR(to);
     return 0;
 }
 
@@ -40,29 +38,40 @@ static bool is_garbage(struct snapshot_store *s, const struct entry *e)
     return e->removed && e->pins == 0 && store_children(s, e->id) == 0;
 }
 
+static struct entry *find_garbage(struct snapshot_store *s, size_t *from)
+{
+    for (; *from < s->n_entries; (*from)++)
+        if (is_garbage(s, s->entries[*from]))
+            return s->entries[*from];
+    return NULL;
+}
+
 uint64_t store_sweep(struct snapshot_store *s)
 {
     uint64_t freed = 0;
-    bool again = !s->read_only;
+    size_t at = 0;
 
-    while (again) {
-        again = false;
-        for (size_t i = 0; i < s->n_entries; i++) {
-            struct entry *e = s->entries[i];
-            int r;
+    while (!s->read_only) {
+        struct entry *e = find_garbage(s, &at);
+        _cleanup_free_ char *gone = NULL;
+        int r;
 
-            if (!is_garbage(s, e))
-                continue;
-            r = delete_files(s, e->id);
-            if (r < 0 && r != -ENOENT) {
-                log_warning("Remove snapshot '%s': %s, ignoring", e->id, errno_text(-r));
-                continue;
-            }
-            freed += e->info.stored_bytes;
-            store_forget(s, e);
-            again = true;
+        if (!e)
             break;
+        r = move_away(s, e->id, &gone);
+        if (r < 0 && r != -ENOENT) {
+            log_warning("Remove snapshot '%s': %s, ignoring", e->id, errno_text(-r));
+            at++;
+            continue;
         }
+        freed += e->info.stored_bytes;
+        store_forget(s, e);
+        /* It is gone from here on; what stays of its files goes at the next open. */
+        (void)pthread_mutex_unlock(&s->lock);
+        if (gone && store_step("remove") >= 0)
+            (void)dir_remove(gone, NULL);
+        (void)pthread_mutex_lock(&s->lock);
+        at = 0; /* its parents may have waited for it */
     }
     return freed;
 }
@@ -133,14 +142,20 @@ int snapshot_collect(struct snapshot_store *s, uint64_t *ret_bytes, struct error
 
 /* ---- quota ---- */
 
-void snapshot_store_set_quota(struct snapshot_store *s, uint64_t max_bytes,
-                              snapshot_may_evict_fn may, void *userdata)
+void snapshot_store_set_quota(struct snapshot_store *s, const struct snapshot_quota *quota)
 {
     (void)pthread_mutex_lock(&s->lock);
-    s->quota_bytes = max_bytes;
-    s->may_evict = may;
-    s->may_evict_data = userdata;
+    s->quota = *quota;
     (void)pthread_mutex_unlock(&s->lock);
+}
+
+uint64_t store_used(const struct snapshot_store *s)
+{
+    uint64_t used = 0;
+
+    for (size_t i = 0; i < s->n_entries; i++)
+        used += s->entries[i]->info.stored_bytes;
+    return used;
 }
 
 static struct entry *oldest_evictable(struct snapshot_store *s)
@@ -154,10 +169,31 @@ static struct entry *oldest_evictable(struct snapshot_store *s)
             continue;
         if (oldest && oldest->info.created_wall_usec <= e->info.created_wall_usec)
             continue;
-        if (s->may_evict && s->may_evict(&e->info, s->may_evict_data))
+        if (s->quota.may && s->quota.may(&e->info, s->quota.userdata))
             oldest = e;
     }
     return oldest;
+}
+
+/* One that may go does; -EDQUOT: there is none. */
+static int evict(struct snapshot_store *s, struct error *err)
+{
+    struct entry *victim = oldest_evictable(s);
+    struct snapshot_info info;
+
+    if (!victim)
+        return -EDQUOT;
+    info = victim->info;
+    victim->removed = true;
+    (void)store_sweep(s);
+    victim = store_find(s, info.id);
+    if (victim) {
+        victim->removed = false;
+        return error_set(err, EIO, "snapshot '%s' could not be removed to make room", info.id);
+    }
+    if (s->quota.evicted)
+        s->quota.evicted(&info, s->quota.userdata);
+    return 0;
 }
 
 int store_reserve(struct snapshot_store *s, uint64_t bytes, struct error *err)
@@ -165,32 +201,17 @@ int store_reserve(struct snapshot_store *s, uint64_t bytes, struct error *err)
     int r = 0;
 
     (void)pthread_mutex_lock(&s->lock);
-    while (s->quota_bytes > 0) {
-        char id[MANIFEST_ID_SIZE];
-        uint64_t used = 0;
-        struct entry *victim;
+    while (s->quota.max_bytes > 0 && r >= 0) {
+        uint64_t used = store_used(s), max = s->quota.max_bytes;
 
-        for (size_t i = 0; i < s->n_entries; i++)
-            used += s->entries[i]->info.stored_bytes;
-        if (bytes <= s->quota_bytes && used <= s->quota_bytes - bytes)
+        if (bytes <= max && used <= max - bytes)
             break;
-        victim = oldest_evictable(s);
-        if (!victim || bytes > s->quota_bytes) {
-            r = error_set_code(err, ERR_QUOTA_EXCEEDED,
-                               "snapshots have %llu bytes, %llu more would pass the quota of %llu",
-                               (unsigned long long)used, (unsigned long long)bytes,
-                               (unsigned long long)s->quota_bytes);
-            break;
-        }
-        memcpy(id, victim->id, sizeof(id));
-        victim->removed = true;
-        (void)store_sweep(s);
-        victim = store_find(s, id);
-        if (victim) {
-            victim->removed = false;
-            r = error_set(err, EIO, "no snapshot could be removed to make room");
-            break;
-        }
+        r = bytes <= max ? evict(s, err) : -EDQUOT;
+        if (r == -EDQUOT)
+            (void)error_set_code(
+                err, ERR_QUOTA_EXCEEDED,
+                "snapshots have %llu bytes, %llu more would pass the quota of %llu",
+                (unsigned long long)used, (unsigned long long)bytes, (unsigned long long)max);
     }
     (void)pthread_mutex_unlock(&s->lock);
     return r;

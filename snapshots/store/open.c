@@ -117,8 +117,8 @@ static int check_state(const struct layer *l, struct error *err)
     return 0;
 }
 
-int snapshot_open(struct snapshot_store *s, const char *id, struct snapshot **ret,
-                  struct error *err)
+int snapshot_open_quietly(struct snapshot_store *s, const char *id, struct snapshot **ret,
+                          struct error *err)
 {
     struct snapshot *snap = calloc(1, sizeof(*snap));
     const struct layer *top;
@@ -140,7 +140,7 @@ int snapshot_open(struct snapshot_store *s, const char *id, struct snapshot **re
         r = stored_open(top->dir, &top->manifest.files[SNAPSHOT_FILE_DISK],
                         &top->manifest.files[SNAPSHOT_FILE_DISK_MAP], &snap->disk, err);
     if (r >= 0 && !s->read_only)
-        r = stored_verify(&snap->disk, err);
+        r = stored_verify(&snap->disk, NULL, NULL, err);
     if (r < 0) {
         if (r != -ENOENT)
             error_wrap(err, "snapshot '%s'", id);
@@ -149,6 +149,16 @@ int snapshot_open(struct snapshot_store *s, const char *id, struct snapshot **re
     }
     *ret = snap;
     return 0;
+}
+
+int snapshot_open(struct snapshot_store *s, const char *id, struct snapshot **ret,
+                  struct error *err)
+{
+    int r = snapshot_open_quietly(s, id, ret, err);
+
+    for (size_t i = 0; r >= 0 && i < (*ret)->n_layers; i++)
+        snapshot_note_use(s, (*ret)->layers[i].manifest.info.id);
+    return r;
 }
 
 const struct snapshot_info *snapshot_get_info(const struct snapshot *snap)

@@ -46,6 +46,35 @@ static bool is_removed(struct snapshot_store *s, const char *id)
     return removed;
 }
 
+int snapshot_mend(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
+                  void *userdata, struct error *why, struct error *err)
+{
+    const struct rewrite_options options = {
+        .kind = REWRITE_FLATTEN,
+        .over_quota = true,
+        .progress = progress,
+        .userdata = userdata,
+    };
+    struct error wrong = {0}, left = {0};
+    int r = snapshot_verify(s, id, progress, userdata, &wrong);
+
+    if (r < 0 && wrong.code == ERR_SNAPSHOT_INVALID) {
+        r = snapshot_rewrite(s, id, &options, &left);
+        if (r >= 0)
+            r = snapshot_verify(s, id, progress, userdata, &left);
+        if (r >= 0) {
+            if (why)
+                error_copy(why, &wrong);
+            return 1;
+        }
+    }
+    if (r < 0 && left.errnum && left.code != ERR_SNAPSHOT_INVALID)
+        error_copy(err, &left); /* another time */
+    else if (r < 0)
+        error_copy(err, &wrong);
+    return MIN(r, 0);
+}
+
 int snapshot_repair(struct snapshot_store *s, bool drop, snapshot_repair_fn fn, void *userdata,
                     struct error *err)
 {
@@ -57,15 +86,17 @@ int snapshot_repair(struct snapshot_store *s, bool drop, snapshot_repair_fn fn, 
         return error_set(err, -r, "repair snapshots: %s", errno_text(-r));
     for (size_t i = 0; i < count; i++) {
         struct patient *p = &all[i];
+        struct error left = {0};
 
-        if (is_removed(s, p->id) || snapshot_verify(s, p->id, NULL, NULL, &p->why) >= 0 ||
-            p->why.code != ERR_SNAPSHOT_INVALID)
+        if (is_removed(s, p->id))
             continue;
-        if (drop && snapshot_flatten(s, p->id, NULL, NULL, NULL) >= 0 &&
-            snapshot_verify(s, p->id, NULL, NULL, NULL) >= 0)
+        if (drop && snapshot_mend(s, p->id, NULL, NULL, &p->why, &left) > 0)
             fn(p->id, SNAPSHOT_RESCUED, p->why.text, userdata);
-        else
-            p->lost = true;
+        else if (!drop)
+            (void)snapshot_verify(s, p->id, NULL, NULL, &left);
+        p->lost = left.code == ERR_SNAPSHOT_INVALID && left.errnum != 0;
+        if (p->lost)
+            error_copy(&p->why, &left);
     }
     for (size_t i = 0; i < count; i++) {
         if (!all[i].lost)

@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -23,14 +25,13 @@ struct rewrite {
     struct snapshot *snap;             /* owned */
     struct snapshot_manifest manifest; /* weak meta: that of snap */
     char *dir;                         /* owned: the new one */
-    snapshot_progress_fn progress;
-    void *userdata;
+    struct rewrite_options options;
     uint64_t done, total;
 };
 
 static int begin(struct snapshot_store *s, const char *id, struct rewrite *w, struct error *err)
 {
-    int r = snapshot_open(s, id, &w->snap, err);
+    int r = snapshot_open_quietly(s, id, &w->snap, err);
 
     if (r < 0)
         return r;
@@ -67,11 +68,52 @@ static int keep_file(struct rewrite *w, const char *name, bool optional, struct 
     return r < 0 ? error_set(err, -r, "link '%s/%s': %s", w->dir, name, errno_text(-r)) : 0;
 }
 
-static void report(struct rewrite *w, uint64_t bytes)
+/* So much more is done; negative: it shall stop. */
+static int report(struct rewrite *w, uint64_t bytes, struct error *err)
 {
+    const struct snapshot_care *care = w->options.care;
+
     w->done = MIN(w->done + bytes, w->total);
-    if (w->progress)
-        w->progress(w->done, w->total, w->userdata);
+    if (w->options.progress)
+        w->options.progress(w->done, w->total, w->options.userdata);
+    if (care && care->stop && atomic_load(care->stop))
+        return error_set_code(err, ERR_CANCELLED, "stopped");
+    return 0;
+}
+
+/* Nobody waits for it: it does not take the last of the room for it. */
+static int check_room(struct rewrite *w, uint64_t bytes, struct error *err)
+{
+    const struct snapshot_care *care = w->options.care;
+    struct statvfs fs;
+    uint64_t available;
+
+    if (!care)
+        return 0;
+    if (statvfs(w->dir, &fs) < 0)
+        return error_set(err, errno, "look at '%s': %s", w->dir, errno_text(errno));
+    available = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (available < bytes || available - bytes < care->min_free_bytes)
+        return error_set(err, ENOSPC, "%llu bytes available, up to %llu needed, %llu to stay free",
+                         (unsigned long long)available, (unsigned long long)bytes,
+                         (unsigned long long)care->min_free_bytes);
+    return 0;
+}
+
+/* With the lock held: it must not make the store larger than it may be. */
+static int check_quota(struct rewrite *w, const struct entry *e, struct error *err)
+{
+    const struct snapshot_quota *quota = &w->store->quota;
+    uint64_t old = e->info.stored_bytes, new = w->manifest.info.stored_bytes;
+    uint64_t used = store_used(w->store);
+
+    if (quota->max_bytes == 0 || w->options.over_quota || new <= old ||
+        used + (new - old) <= quota->max_bytes)
+        return 0;
+    return error_set_code(err, ERR_QUOTA_EXCEEDED,
+                          "snapshots have %llu bytes, %llu more would pass the quota of %llu",
+                          (unsigned long long)used, (unsigned long long)(new - old),
+                          (unsigned long long)quota->max_bytes);
 }
 
 /* Puts the new directory in the place of the old. */
@@ -89,9 +131,12 @@ static int swap(struct rewrite *w, struct error *err)
         r = error_set_code(err, ERR_SNAPSHOT_NOT_FOUND, "no snapshot '%s'", id);
     else if (r >= 0 && e->pins > 1)
         r = error_set_code(err, ERR_SNAPSHOT_IN_USE, "snapshot '%s' is in use", id);
-    else if (r >= 0 && renameat2(AT_FDCWD, w->dir, AT_FDCWD, at, RENAME_EXCHANGE) < 0)
+    if (r >= 0)
+        r = check_quota(w, e, err);
+    if (r >= 0 && renameat2(AT_FDCWD, w->dir, AT_FDCWD, at, RENAME_EXCHANGE) < 0)
         r = -errno;
     if (r >= 0) {
+        w->manifest.info.opened_wall_usec = e->info.opened_wall_usec;
         e->info = w->manifest.info;
         e->info.meta = NULL;
         memcpy(e->parent, w->manifest.info.parent.snapshot_id, MANIFEST_ID_SIZE);
@@ -180,9 +225,10 @@ static int fill_pages(struct rewrite *w, struct output *o, const void *from, str
         if (r <= 0)
             break;
         r = output_run(o, offset, data, size, err);
+        if (r >= 0)
+            r = report(w, size, err);
         if (r < 0)
             break;
-        report(w, size);
     }
     (void)source->ops->free(source);
     return r;
@@ -192,9 +238,15 @@ static int flatten(struct rewrite *w, struct error *err)
 {
     const struct layer *last = &w->snap->layers[w->snap->n_layers - 1];
     struct snapshot_manifest *m = &w->manifest;
+    uint64_t bytes = 0;
     int r;
 
     w->total = m->info.memory_bytes;
+    for (size_t i = 0; i < w->snap->n_layers; i++)
+        bytes += map_bytes(&w->snap->layers[i].memory.map, MAP_DATA);
+    r = check_room(w, bytes, err);
+    if (r < 0)
+        return r;
     m->info.parent = last->manifest.info.parent;
     memcpy(m->parent_digest, last->manifest.parent_digest, sizeof(m->parent_digest));
     r = keep_file(w, m->files[SNAPSHOT_FILE_STATE].name, false, err);
@@ -243,8 +295,7 @@ static int pass_chunk(const struct stored *s, const struct map_chunk *chunk, con
 
     if (r >= 0)
         r = pass_runs(p, &s->map, from + MAP_CHUNK_BYTES, image, start, err);
-    report(p->rewrite, MAP_CHUNK_BYTES);
-    return r;
+    return r < 0 ? r : report(p->rewrite, MAP_CHUNK_BYTES, err);
 }
 
 static int fill_stored(struct rewrite *w, struct output *o, const void *from, struct error *err)
@@ -263,6 +314,9 @@ static int compress(struct rewrite *w, struct error *err)
     int r;
 
     w->total = (memory->map.n_chunks + disk->map.n_chunks) * (uint64_t)MAP_CHUNK_BYTES;
+    r = check_room(w, map_bytes(&memory->map, MAP_DATA) + map_bytes(&disk->map, MAP_DATA), err);
+    if (r < 0)
+        return r;
     m->info.compressed = true;
     r = keep_file(w, m->files[SNAPSHOT_FILE_STATE].name, false, err);
     if (r >= 0)
@@ -272,22 +326,6 @@ static int compress(struct rewrite *w, struct error *err)
     if (r >= 0)
         r = make_file(w, SNAPSHOT_FILE_DISK, disk->map.size_bytes, fill_stored, disk, err);
     return r < 0 ? r : finish(w, err);
-}
-
-static int rewrite(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
-                   void *userdata, int (*make)(struct rewrite *w, struct error *err),
-                   const char *what, struct error *err)
-{
-    struct rewrite w = {.progress = progress, .userdata = userdata};
-    int r = begin(s, id, &w, err);
-
-    if (r >= 0)
-        r = make(&w, err);
-    end(&w);
-    (void)snapshot_collect(s, NULL, NULL); /* a parent may have waited for this */
-    if (r < 0)
-        error_wrap(err, "%s '%s'", what, id);
-    return r;
 }
 
 /* 1 when there is nothing to do. */
@@ -306,18 +344,45 @@ static int is_so(struct snapshot_store *s, const char *id, bool want_flat, struc
     return r;
 }
 
+int snapshot_rewrite(struct snapshot_store *s, const char *id,
+                     const struct rewrite_options *options, struct error *err)
+{
+    const bool flat = options->kind == REWRITE_FLATTEN;
+    struct rewrite w = {.options = *options};
+    int r = is_so(s, id, flat, err);
+
+    if (r != 0)
+        return MIN(r, 0);
+    r = begin(s, id, &w, err);
+    if (r >= 0)
+        r = flat ? flatten(&w, err) : compress(&w, err);
+    end(&w);
+    (void)snapshot_collect(s, NULL, NULL); /* a parent may have waited for this */
+    if (r < 0)
+        error_wrap(err, "%s '%s'", flat ? "flatten" : "compress", id);
+    return r;
+}
+
 int snapshot_flatten(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
                      void *userdata, struct error *err)
 {
-    int r = is_so(s, id, /* want_flat= */ true, err);
+    const struct rewrite_options options = {
+        .kind = REWRITE_FLATTEN,
+        .progress = progress,
+        .userdata = userdata,
+    };
 
-    return r != 0 ? MIN(r, 0) : rewrite(s, id, progress, userdata, flatten, "flatten", err);
+    return snapshot_rewrite(s, id, &options, err);
 }
 
 int snapshot_compress(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
                       void *userdata, struct error *err)
 {
-    int r = is_so(s, id, /* want_flat= */ false, err);
+    const struct rewrite_options options = {
+        .kind = REWRITE_COMPRESS,
+        .progress = progress,
+        .userdata = userdata,
+    };
 
-    return r != 0 ? MIN(r, 0) : rewrite(s, id, progress, userdata, compress, "compress", err);
+    return snapshot_rewrite(s, id, &options, err);
 }

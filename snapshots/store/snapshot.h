@@ -51,7 +51,9 @@ struct snapshot_info {
     /* Filled in by the seal only: pages of its own, and what its files took that are not links. */
     uint64_t changed_bytes, written_bytes;
     bool compressed;
-    json_t *meta; /* owned; of the core, opaque here; NULL: none */
+    uint64_t opened_wall_usec; /* when somebody last opened it or one over it; 0: not since the
+                                  store was opened */
+    json_t *meta;              /* owned; of the core, opaque here; NULL: none */
 };
 void snapshot_info_done(struct snapshot_info *info);
 
@@ -107,12 +109,25 @@ int snapshot_copy_disk(const struct snapshot *snap, const char *to, struct error
 int snapshot_pages(struct snapshot *snap, struct page_source **ret, struct error *err);
 
 /* ---- keep ---- */
+/* Somebody is about to use it, as by opening it. */
+void snapshot_note_use(struct snapshot_store *s, const char *id);
 typedef void (*snapshot_each_fn)(const struct snapshot_info *info, void *userdata);
 int snapshot_each(struct snapshot_store *s, snapshot_each_fn fn, void *userdata, struct error *err);
 typedef void (*snapshot_progress_fn)(uint64_t done_bytes, uint64_t total_bytes, void *userdata);
-/* Every byte of it and of its chain against the digests. */
+/*
+ * Every byte of it and of its chain against the digests. `progress` may be called by several
+ * threads at once.
+ */
 int snapshot_verify(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
                     void *userdata, struct error *err);
+/*
+ * Mends one that snapshot_verify() finds damaged, where that can be: one that does not need the
+ * damaged part of its parents is put directly over its template. 0: it was whole; 1: it is whole
+ * now, and `why` (may be NULL) says what was wrong. ERR_SNAPSHOT_INVALID: what it needs is lost,
+ * and nothing was changed; other errors say nothing about it.
+ */
+int snapshot_mend(struct snapshot_store *s, const char *id, snapshot_progress_fn progress,
+                  void *userdata, struct error *why, struct error *err);
 /*
  * Looks at every snapshot as snapshot_verify() does and calls `fn` for each that is damaged. With
  * `drop`, one that does not need the damaged part of its parents is put directly over its template,
@@ -150,13 +165,17 @@ int snapshot_compress(struct snapshot_store *s, const char *id, snapshot_progres
 int snapshot_collect(struct snapshot_store *s, uint64_t *ret_bytes, struct error *err);
 /*
  * One piece of work for the background, on a worker: drops what nobody needs, then flattens one
- * that lies over `chain_max` others or more, or compresses one of at least that age that is not for
- * a fork. 1 when something was made anew (then there may be more), 0 when there is nothing to do.
- * An error is of that one snapshot, ERR_SNAPSHOT_IN_USE among them, and no reason to stop for good.
+ * that lies over `chain_max` others or more, or compresses one that nobody has opened for that long
+ * and that is not for a fork. 1 when something was made anew (then there may be more), 0 when there
+ * is nothing to do. An error is of that one snapshot, ERR_SNAPSHOT_IN_USE among them, which is then
+ * left alone for `retry_usec`; ERR_CANCELLED when *stop became true.
  */
 struct snapshot_care {
     unsigned chain_max;           /* 0: never flatten */
     uint64_t compress_after_usec; /* 0: never compress */
+    uint64_t min_free_bytes;      /* of the file system: what may not be filled up */
+    uint64_t retry_usec;
+    const _Atomic bool *stop; /* weak; NULL: never */
 };
 int snapshot_tend(struct snapshot_store *s, const struct snapshot_care *care, struct error *err);
 /* A template on which a snapshot lies must stay. */
@@ -165,9 +184,15 @@ uint64_t snapshot_store_bytes(struct snapshot_store *s);
 /*
  * A quota for all files of the store, 0 for none. A seal that would pass it first evicts, oldest
  * first, what `may` allows, nobody has open and nothing lies over; else it fails with
- * ERR_QUOTA_EXCEEDED and leaves nothing. `may` is called with the store locked: it must not call
- * the store. NULL: nothing may be evicted.
+ * ERR_QUOTA_EXCEEDED, which names what is used and the limit, and leaves nothing. Flattening, which
+ * may take more room than before, evicts nothing. `may` is called with the store locked, by any
+ * thread: it must not call the store. NULL: nothing may be evicted. `evicted` (may be NULL) is
+ * called likewise when one has gone.
  */
-typedef bool (*snapshot_may_evict_fn)(const struct snapshot_info *info, void *userdata);
-void snapshot_store_set_quota(struct snapshot_store *s, uint64_t max_bytes,
-                              snapshot_may_evict_fn may, void *userdata);
+struct snapshot_quota {
+    uint64_t max_bytes;
+    bool (*may)(const struct snapshot_info *info, void *userdata);
+    void (*evicted)(const struct snapshot_info *info, void *userdata);
+    void *userdata;
+};
+void snapshot_store_set_quota(struct snapshot_store *s, const struct snapshot_quota *quota);

@@ -20,6 +20,7 @@ struct entry {
     char template_id[MANIFEST_ID_SIZE];
     struct snapshot_info info; /* all but meta, which is read from its file when asked for */
     unsigned pins;             /* opened, or being made into something */
+    uint64_t rest_until_usec;  /* monotonic: snapshot_tend() leaves it alone after a failure */
     bool removed;
     bool broken; /* its manifest cannot be read; kept, never listed */
 };
@@ -30,9 +31,7 @@ struct snapshot_store {
     pthread_mutex_t lock; /* for all below */
     struct entry **entries;
     size_t n_entries, room;
-    uint64_t quota_bytes; /* 0: none */
-    snapshot_may_evict_fn may_evict;
-    void *may_evict_data;
+    struct snapshot_quota quota;
 };
 
 /* With the lock held. */
@@ -58,8 +57,13 @@ void template_base_done(struct template_base *b);
 int template_base_open(const char *templates, const char *id, bool digest,
                        struct template_base *ret, struct error *err);
 
-/* gc.c, with the lock held: removes what is marked so and held by nobody. Returns bytes freed. */
+/*
+ * gc.c, with the lock held: removes what is marked so and held by nobody. Returns bytes freed. It
+ * lets go of the lock while files are removed: entries that the caller knew may be gone.
+ */
 uint64_t store_sweep(struct snapshot_store *s);
+/* With the lock held: what all files have. */
+uint64_t store_used(const struct snapshot_store *s);
 /* Room for `bytes` more under the quota, by eviction where that may be. Takes the lock. */
 int store_reserve(struct snapshot_store *s, uint64_t bytes, struct error *err);
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -111,6 +112,17 @@ void store_unpin(struct snapshot_store *s, const char *id)
     e = store_find(s, id);
     if (e && --e->pins == 0 && e->removed)
         (void)store_sweep(s);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+void snapshot_note_use(struct snapshot_store *s, const char *id)
+{
+    struct entry *e;
+
+    (void)pthread_mutex_lock(&s->lock);
+    e = store_find(s, id);
+    if (e)
+        e->info.opened_wall_usec = clock_wall_usec();
     (void)pthread_mutex_unlock(&s->lock);
 }
 
@@ -343,8 +355,10 @@ int snapshot_each(struct snapshot_store *s, snapshot_each_fn fn, void *userdata,
             continue;
         (void)pthread_mutex_lock(&s->lock);
         e = store_find(s, ids[i]);
-        if (e)
+        if (e) {
             m.info.stored_bytes = e->info.stored_bytes;
+            m.info.opened_wall_usec = e->info.opened_wall_usec;
+        }
         (void)pthread_mutex_unlock(&s->lock);
         if (e)
             fn(&m.info, userdata);
@@ -367,11 +381,10 @@ bool snapshot_template_in_use(struct snapshot_store *s, const char *template_id)
 
 uint64_t snapshot_store_bytes(struct snapshot_store *s)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes;
 
     (void)pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < s->n_entries; i++)
-        bytes += s->entries[i]->info.stored_bytes;
+    bytes = store_used(s);
     (void)pthread_mutex_unlock(&s->lock);
     return bytes;
 }

@@ -221,7 +221,7 @@ int stored_walk(const struct stored *s, stored_chunk_fn fn, void *userdata, stru
     return r;
 }
 
-int stored_verify(const struct stored *s, struct error *err)
+int stored_verify(const struct stored *s, stored_chunk_fn fn, void *userdata, struct error *err)
 {
     unsigned n = parallel_parts(s->map.n_chunks * (uint64_t)MAP_CHUNK_BYTES);
     struct walk parts[PARALLEL_MAX] = {0};
@@ -230,6 +230,8 @@ int stored_verify(const struct stored *s, struct error *err)
 
     for (unsigned i = 0; i < n; i++) {
         parts[i].stored = s;
+        parts[i].fn = fn;
+        parts[i].userdata = userdata;
         parts[i].next = s->map.n_chunks * i / n;
         parts[i].end = s->map.n_chunks * (i + 1) / n;
         jobs[i] = (struct parallel_job){.fn = walk_job, .userdata = &parts[i]};

@@ -31,10 +31,13 @@ void stored_plan(const struct stored *s, const struct map_chunk *chunk, struct f
 int stored_unpack(const struct stored *s, const struct map_chunk *chunk, const uint8_t *data,
                   uint8_t *scratch, const uint8_t **ret_image, uint64_t *ret_start,
                   struct error *err);
-/* Reads and verifies all of it, on several threads where it is much. Blocks. */
-int stored_verify(const struct stored *s, struct error *err);
-/* Reads all of it, verified, in ascending order. Blocks. */
 typedef int (*stored_chunk_fn)(const struct stored *s, const struct map_chunk *chunk,
                                const uint8_t *image, uint64_t start, void *userdata,
                                struct error *err);
+/*
+ * Reads and verifies all of it, on several threads where it is much, which also call `fn` (may be
+ * NULL). Blocks.
+ */
+int stored_verify(const struct stored *s, stored_chunk_fn fn, void *userdata, struct error *err);
+/* Reads all of it, verified, in ascending order. Blocks. */
 int stored_walk(const struct stored *s, stored_chunk_fn fn, void *userdata, struct error *err);

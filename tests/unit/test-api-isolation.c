@@ -30,6 +30,7 @@ static const struct {
     {"POST /v1/sandboxes/ID/checkpoints", "{}"},
     {"POST /v1/sandboxes/ID/rollback", "{\"checkpoint\": \"x\"}"},
     {"POST /v1/snapshots/ID/verify", ""},
+    {"POST /v1/snapshots/ID/repair", ""},
     {"POST /v1/snapshots/ID/fork", "{}"},
     {"POST /v1/sandboxes/ID/exec", "{\"argv\": [\"true\"]}"},
     {"POST /v1/sandboxes/ID/processes/PID/attach", "{}"},

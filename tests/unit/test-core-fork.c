@@ -247,3 +247,28 @@ TEST(rollback_that_cannot_be_done_keeps_the_present)
     fixture_ping(&f, sb);
     fixture_end(&f);
 }
+
+TEST(rollback_that_cannot_be_done_keeps_the_sleep)
+{
+    char one[40], path[600], slept_on[MANIFEST_ID_SIZE];
+    struct fixture f;
+    struct sandbox *sb;
+    struct outcome o;
+
+    fixture_begin(&f);
+    sb = fixture_sandbox(&f, NULL, NULL);
+    checkpoint(&f, sb, "one", one);
+    fixture_sleep(&f, sb);
+    memcpy(slept_on, sb->snapshot, sizeof(slept_on));
+    (void)snprintf(path, sizeof(path), "%s/snapshots/%s/state", f.state, one);
+    ASSERT_EQ(truncate(path, 3), 0);
+    ASSERT_TRUE(rollback(&f, sb, "one", &o) < 0);
+    ASSERT_STREQ(sb->snapshot, slept_on);
+    fixture_restart(&f); /* and so says its row */
+    sb = f.core->sandboxes[0];
+    ASSERT_STREQ(sb->snapshot, slept_on);
+    fixture_wake(&f, sb);
+    fixture_remove(&f, sb);
+    fixture_wait_snapshots(&f, 1);
+    fixture_end(&f);
+}

@@ -294,3 +294,34 @@ TEST(repair_keeps_what_can_be_proven)
     ASSERT_OK(fixture_check(&p.f, second, NULL));
     fixture_done(&p.f);
 }
+
+TEST(repair_removes_nothing_that_is_only_in_use)
+{
+    struct pair p;
+    char path[256], second[MANIFEST_ID_SIZE];
+    struct fates fates = {0};
+    struct error why = {0}, err = {0};
+    struct snapshot *snap;
+    unsigned all[256];
+
+    pair_init(&p, "repair-busy");
+    for (unsigned i = 0; i < 256; i++) {
+        fixture_page(&p.f, i, 78);
+        all[i] = i;
+    }
+    fixture_snapshot(&p.f, p.child, all, 256, second);
+    ASSERT_OK(snapshot_open(p.f.store, second, &snap, NULL));
+    path_of(&p, p.parent, "memory", path);
+    flip(path, 5 * 4096 + 1, 0);
+    ASSERT_ERR(snapshot_mend(p.f.store, second, NULL, NULL, &why, &err), EBUSY);
+    ASSERT_EQ(err.code, ERR_SNAPSHOT_IN_USE);
+    ASSERT_EQ(snapshot_repair(p.f.store, true, count_fate, &fates, NULL), 2);
+    ASSERT_EQ(fates.rescued, 0);
+    (void)snapshot_close(snap);
+    ASSERT_EQ(snapshot_mend(p.f.store, second, NULL, NULL, &why, &err), 1);
+    ASSERT_TRUE(strstr(why.text, "is damaged") != NULL);
+    ASSERT_EQ(snapshot_mend(p.f.store, second, NULL, NULL, &why, &err), 0);
+    ASSERT_OK(fixture_check(&p.f, second, NULL));
+    ASSERT_EQ(fixture_entries(&p.f), 1);
+    fixture_done(&p.f);
+}

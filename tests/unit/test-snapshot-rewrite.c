@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "harness/test.h"
 #include "snapshot-fixture.h"
@@ -162,5 +163,90 @@ TEST(long_chains_and_cold_snapshots_are_tended)
     (void)snapshot_close(snap);
     ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.compress_after_usec = 1}, NULL), 1);
     check(&f, ids[5]);
+    fixture_done(&f);
+}
+
+TEST(the_lowest_that_lies_too_high_is_made_flat)
+{
+    struct fixture f;
+    char ids[6][MANIFEST_ID_SIZE];
+
+    fixture_init(&f, "lowest");
+    make_chain(&f, 6, ids);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 3}, NULL), 1);
+    ASSERT_EQ(snapshot_depth(f.store, ids[3]), 1);
+    ASSERT_EQ(snapshot_depth(f.store, ids[5]), 3);
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 3}, NULL), 0);
+    check(&f, ids[5]);
+    fixture_done(&f);
+}
+
+TEST(what_was_opened_is_not_cold)
+{
+    struct fixture f;
+    char id[1][MANIFEST_ID_SIZE];
+    struct snapshot *snap;
+    struct snapshot_info made;
+    struct snapshot_care care = {0};
+
+    fixture_init(&f, "cold");
+    make_chain(&f, 1, id);
+    ASSERT_OK(snapshot_open(f.store, id[0], &snap, NULL));
+    made = *snapshot_get_info(snap);
+    (void)snapshot_close(snap);
+    /* As old as it is now: cold by its age, but for the open just now. */
+    care.compress_after_usec = clock_wall_usec() - made.created_wall_usec;
+    ASSERT_EQ(snapshot_tend(f.store, &care, NULL), 0);
+    fixture_reopen(&f); /* which nobody remembers */
+    ASSERT_EQ(snapshot_tend(f.store, &care, NULL), 1);
+    check(&f, id[0]);
+    fixture_done(&f);
+}
+
+TEST(background_work_stops_and_leaves_room)
+{
+    struct fixture f;
+    char ids[3][MANIFEST_ID_SIZE];
+    struct error err = {0};
+    _Atomic bool stop = true;
+
+    fixture_init(&f, "background");
+    make_chain(&f, 3, ids);
+    ASSERT_ERR(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 2, .stop = &stop}, &err),
+               ECANCELED);
+    ASSERT_EQ(err.code, ERR_CANCELLED);
+    ASSERT_ERR(snapshot_tend(
+                   f.store, &(struct snapshot_care){.compress_after_usec = 1, .stop = &stop}, &err),
+               ECANCELED);
+    ASSERT_EQ(fixture_entries(&f), 3); /* nothing is left of it */
+    ASSERT_ERR(snapshot_tend(f.store,
+                             &(struct snapshot_care){.chain_max = 2,
+                                                     .min_free_bytes = UINT64_MAX / 2,
+                                                     .retry_usec = 3600 * USEC_PER_SEC},
+                             &err),
+               ENOSPC);
+    ASSERT_EQ(fixture_entries(&f), 3);
+    /* It rests now. */
+    ASSERT_EQ(snapshot_tend(f.store, &(struct snapshot_care){.chain_max = 2}, NULL), 0);
+    check(&f, ids[2]);
+    ASSERT_OK(snapshot_flatten(f.store, ids[2], NULL, NULL, NULL));
+    fixture_done(&f);
+}
+
+TEST(flattening_does_not_pass_the_quota)
+{
+    struct fixture f;
+    char ids[3][MANIFEST_ID_SIZE];
+    struct error err = {0};
+
+    fixture_init(&f, "flat-quota");
+    make_chain(&f, 3, ids);
+    snapshot_store_set_quota(f.store,
+                             &(struct snapshot_quota){.max_bytes = snapshot_store_bytes(f.store)});
+    ASSERT_ERR(snapshot_flatten(f.store, ids[2], NULL, NULL, &err), EDQUOT);
+    ASSERT_EQ(err.code, ERR_QUOTA_EXCEEDED);
+    ASSERT_EQ(snapshot_depth(f.store, ids[2]), 3);
+    ASSERT_OK(snapshot_compress(f.store, ids[2], NULL, NULL, NULL)); /* which needs less */
+    check(&f, ids[2]);
     fixture_done(&f);
 }

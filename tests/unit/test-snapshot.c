@@ -191,10 +191,11 @@ TEST(a_quota_evicts_the_oldest_that_may_go)
     for (unsigned i = 0; i < 3; i++)
         fixture_snapshot(&f, NULL, first_pages, 3, ids[i]);
     bytes = snapshot_store_bytes(f.store);
-    snapshot_store_set_quota(f.store, bytes, NULL, NULL);
+    snapshot_store_set_quota(f.store, &(struct snapshot_quota){.max_bytes = bytes});
     ASSERT_ERR(fixture_try(&f, NULL, first_pages, 3, late, &err), EDQUOT);
     ASSERT_EQ(fixture_entries(&f), 3);
-    snapshot_store_set_quota(f.store, bytes, may_evict, NULL);
+    snapshot_store_set_quota(f.store,
+                             &(struct snapshot_quota){.max_bytes = bytes, .may = may_evict});
     ASSERT_OK(snapshot_open(f.store, ids[0], &snap, NULL)); /* the oldest is in use */
     fixture_snapshot(&f, NULL, first_pages, 3, late);
     (void)snapshot_close(snap);

@@ -90,6 +90,11 @@ const struct command commands[] = {
      "List snapshots of all kinds", "With --quiet: the ids only.", NULL},
     {"snapshot verify", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_verify,
      "Check every byte of snapshots", NULL, NULL},
+    {"snapshot repair", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_repair,
+     "Mend damaged snapshots where that can be",
+     "One that does not need the damaged part of what it lies over is put directly over its "
+     "template. One that does is left as it is, with the reason; `hearth snapshot rm` removes it.",
+     NULL},
     {"snapshot rm", "ID...", 1, ARGS_ANY, 0, NEVER, COMPLETE_NOTHING, verb_snapshot_rm,
      "Remove snapshots that no sandbox needs", NULL, NULL},
     {"image ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_image_ls, "List images", NULL, NULL},

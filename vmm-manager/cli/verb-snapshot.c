@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/strv.h"
 #include "cli/client.h"
 #include "cli/text.h"
 
@@ -50,21 +51,48 @@ int verb_snapshot_ls(struct cli *cli, char **args, uint32_t count)
     return r < 0 ? EXIT_FAILED : EXIT_DONE;
 }
 
+static int check_one(struct cli *cli, const char *id, const char *verb, const char *doing)
+{
+    _cleanup_free_ char *named = client_path("/v1/snapshots/{}", id);
+    _cleanup_free_ char *path = named ? string_printf("%s/%s", named, verb) : NULL;
+    json_auto_t *snapshot = NULL;
+    int r = verb_work(cli, path, NULL, doing, "snapshot", &snapshot);
+
+    if (r != EXIT_DONE)
+        return r;
+    if (cli->options.json)
+        return client_print_json(snapshot) < 0 ? EXIT_FAILED : EXIT_DONE;
+    if (cli->options.quiet)
+        return EXIT_DONE;
+    if (json_is_true(json_object_get(snapshot, "repaired")))
+        (void)printf("%s is repaired; it was damaged: %s\n", id, client_string(snapshot, "damage"));
+    else
+        (void)printf("%s is whole\n", id);
+    return EXIT_DONE;
+}
+
 int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count)
 {
     int status = EXIT_DONE;
 
     for (uint32_t i = 0; i < count; i++) {
-        _cleanup_free_ char *path = client_path("/v1/snapshots/{}/verify", args[i]);
-        json_auto_t *snapshot = NULL;
-        int r = verb_work(cli, path, NULL, "verifying", "snapshot", &snapshot);
+        int r = check_one(cli, args[i], "verify", "verifying");
 
         if (r != EXIT_DONE)
             status = r;
-        else if (cli->options.json)
-            status = client_print_json(snapshot) < 0 ? EXIT_FAILED : status;
-        else if (!cli->options.quiet)
-            (void)printf("%s is whole\n", args[i]);
+    }
+    return status;
+}
+
+int verb_snapshot_repair(struct cli *cli, char **args, uint32_t count)
+{
+    int status = EXIT_DONE;
+
+    for (uint32_t i = 0; i < count; i++) {
+        int r = check_one(cli, args[i], "repair", "repairing");
+
+        if (r != EXIT_DONE)
+            status = r;
     }
     return status;
 }

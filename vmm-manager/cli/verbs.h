@@ -27,6 +27,7 @@ int verb_checkpoint(struct cli *cli, char **args, uint32_t count);
 int verb_checkpoint_ls(struct cli *cli, char **args, uint32_t count);
 int verb_rollback(struct cli *cli, char **args, uint32_t count);
 int verb_snapshot_ls(struct cli *cli, char **args, uint32_t count);
+int verb_snapshot_repair(struct cli *cli, char **args, uint32_t count);
 int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count);
 int verb_snapshot_rm(struct cli *cli, char **args, uint32_t count);
 int verb_image_ls(struct cli *cli, char **args, uint32_t count);

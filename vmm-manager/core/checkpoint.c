@@ -141,24 +141,26 @@ static int roll_back(struct call *call, const char *id, struct error *err)
     memcpy(old, sb->snapshot, sizeof(old));
     (void)snprintf(sb->snapshot, sizeof(sb->snapshot), "%s", id);
     r = sandbox_event(sb, EVENT_ROLLBACK, NULL);
-    if (r < 0)
+    if (r < 0) { /* it is what it was, and stands on what it stood on */
+        memcpy(sb->snapshot, old, sizeof(old));
         return error_set(err, -r, "sandbox '%s': roll back: %s", sb->id, errno_text(-r));
+    }
     snapshots_release(sb->core, old);
     r = sandbox_touch(sb, &callbacks, call, &call->wait, err);
     return r < 0 ? r : 0;
 }
 
-static void on_found(struct snapshot_info *info, const struct error *err, void *userdata)
+static void on_found(struct snapshot_found *found, const struct error *err, void *userdata)
 {
     struct call *call = userdata;
     struct error why = {0};
 
-    if (!err && info->kind != SNAPSHOT_CHECKPOINT) {
+    if (!err && found->info.kind != SNAPSHOT_CHECKPOINT) {
         (void)error_set_code(&why, ERR_SNAPSHOT_NOT_FOUND, "snapshot '%s': is no checkpoint",
-                             info->id);
+                             found->info.id);
         err = &why;
     }
-    if (!err && roll_back(call, info->id, &why) < 0)
+    if (!err && roll_back(call, found->info.id, &why) < 0)
         err = &why;
     if (err)
         call_end(call, NULL, err);
@@ -167,15 +169,15 @@ static void on_found(struct snapshot_info *info, const struct error *err, void *
 int sandbox_rollback(struct sandbox *sb, const char *checkpoint, const struct core_call *cb,
                      struct error *err)
 {
+    static const struct snapshot_find_callbacks find = {on_call_progress, on_found};
     const struct snapshot_query query = {.sandbox = sb->id, .checkpoint = sb->checkpoint};
     struct call *call = call_new(sb->core, sb, cb, err);
     int r;
 
     if (!call)
         return -ENOMEM;
-    if (cb->on_progress)
-        cb->on_progress("check the snapshot", -1, cb->userdata);
-    r = snapshot_find(sb->core, &query, checkpoint, /* verify= */ true, on_found, call);
+    on_call_progress("check the snapshot", -1, call);
+    r = snapshot_find(sb->core, &query, checkpoint, SNAPSHOT_CHECK_VERIFY, &find, call);
     return r < 0 ? call_failed(call, r, "roll back", err) : 0;
 }
 
@@ -231,29 +233,33 @@ static void on_removed(const struct error *err, void *userdata)
     call_end(userdata, NULL, err);
 }
 
-static void on_found_to_remove(struct snapshot_info *info, const struct error *err, void *userdata)
+static void on_found_to_remove(struct snapshot_found *found, const struct error *err,
+                               void *userdata)
 {
     struct call *call = userdata;
+    const char *id = err ? "" : found->info.id;
     struct error why = {0};
     int r;
 
-    if (!err && snapshots_in_use(call->core, info->id)) {
+    if (!err && snapshots_in_use(call->core, id)) {
         (void)error_set_code(&why, ERR_SNAPSHOT_IN_USE,
-                             "snapshot '%s': a sandbox needs it; remove that first", info->id);
+                             "snapshot '%s': a sandbox needs it; remove that first", id);
         err = &why;
     }
     if (!err) {
-        r = snapshots_remove(call->core, info->id, on_removed, call);
+        r = snapshots_remove(call->core, id, on_removed, call);
         if (r >= 0)
             return;
-        (void)error_set(&why, -r, "snapshot '%s': %s", info->id, errno_text(-r));
+        (void)error_set(&why, -r, "snapshot '%s': %s", id, errno_text(-r));
         err = &why;
     }
     call_end(call, NULL, err);
 }
 
-int core_snapshot_remove(struct core *core, const char *tenant, const char *id,
-                         const struct core_call *cb, struct error *err)
+/* Calls with the id of a snapshot. */
+static int call_for(struct core *core, const char *tenant, const char *id,
+                    enum snapshot_check check, const struct snapshot_find_callbacks *find,
+                    const struct core_call *cb, struct error *err)
 {
     const struct snapshot_query query = {.tenant = tenant};
     struct call *call = call_new(core, NULL, cb, err);
@@ -261,26 +267,58 @@ int core_snapshot_remove(struct core *core, const char *tenant, const char *id,
 
     if (!call)
         return -ENOMEM;
-    r = snapshot_find(core, &query, id, /* verify= */ false, on_found_to_remove, call);
-    return r < 0 ? call_failed(call, r, "remove the snapshot", err) : 0;
+    r = snapshot_find(core, &query, id, check, find, call);
+    return r < 0 ? call_failed(call, r, "snapshots", err) : 0;
 }
 
-static void on_verified(struct snapshot_info *info, const struct error *err, void *userdata)
+int core_snapshot_remove(struct core *core, const char *tenant, const char *id,
+                         const struct core_call *cb, struct error *err)
 {
-    call_end(userdata, err ? NULL : snapshot_to_json(info), err);
+    static const struct snapshot_find_callbacks find = {.done = on_found_to_remove};
+
+    return call_for(core, tenant, id, SNAPSHOT_CHECK_NOT, &find, cb, err);
+}
+
+static void on_verified(struct snapshot_found *found, const struct error *err, void *userdata)
+{
+    call_end(userdata, err ? NULL : snapshot_to_json(&found->info), err);
 }
 
 int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
                          const struct core_call *cb, struct error *err)
 {
-    const struct snapshot_query query = {.tenant = tenant};
-    struct call *call = call_new(core, NULL, cb, err);
-    int r;
+    static const struct snapshot_find_callbacks find = {on_call_progress, on_verified};
 
-    if (!call)
-        return -ENOMEM;
     if (cb->on_progress)
         cb->on_progress("verify", -1, cb->userdata);
-    r = snapshot_find(core, &query, id, /* verify= */ true, on_verified, call);
-    return r < 0 ? call_failed(call, r, "verify the snapshot", err) : 0;
+    return call_for(core, tenant, id, SNAPSHOT_CHECK_VERIFY, &find, cb, err);
+}
+
+static void on_mended(struct snapshot_found *found, const struct error *err, void *userdata)
+{
+    struct error lost = {0};
+    json_t *json;
+
+    if (err) {
+        error_copy(&lost, err);
+        if (err->code == ERR_SNAPSHOT_INVALID)
+            error_wrap(&lost, "it cannot be repaired, what it needs is lost");
+        call_end(userdata, NULL, &lost);
+        return;
+    }
+    json = snapshot_to_json(&found->info);
+    (void)json_object_set_new(json, "repaired", json_boolean(found->mended));
+    if (found->mended)
+        (void)json_object_set_new(json, "damage", json_string(found->damage.text));
+    call_end(userdata, json, NULL);
+}
+
+int core_snapshot_repair(struct core *core, const char *tenant, const char *id,
+                         const struct core_call *cb, struct error *err)
+{
+    static const struct snapshot_find_callbacks find = {on_call_progress, on_mended};
+
+    if (cb->on_progress)
+        cb->on_progress("repair", -1, cb->userdata);
+    return call_for(core, tenant, id, SNAPSHOT_CHECK_MEND, &find, cb, err);
 }

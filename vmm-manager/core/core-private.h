@@ -48,6 +48,7 @@ struct core {
     struct uring *uring;              /* owned; NULL where the kernel has no io_uring */
     struct store *store;              /* owned */
     struct snapshot_store *snapshots; /* owned; its calls block: see snapshots.h */
+    struct care *care;                /* owned: see care.h */
     struct keys *keys;                /* owned: see keys.h */
     int lock_fd;                      /* owned: who owns the state directory */
     char *state_dir;                  /* owned */

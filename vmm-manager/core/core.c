@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
+#include "core/care.h"
 #include "core/core-private.h"
 #include "core/events.h"
 #include "core/fork.h"
@@ -264,6 +265,11 @@ int core_new(struct loop *loop, const struct core_options *options, struct core 
         r = open_state(core, options->state_dir, err);
     if (r >= 0)
         r = make_backends(core, options, err);
+    if (r >= 0) {
+        r = care_new(core, options, &core->care);
+        if (r < 0)
+            (void)error_set(err, -r, "care of snapshots: %s", errno_text(-r));
+    }
     if (r < 0) {
         (void)core_free(core);
         return r;
@@ -287,6 +293,7 @@ struct core *core_free(struct core *core)
             core->slots[i].backend->ops->quiesce(core->slots[i].backend);
     core->queue_wake = source_free(core->queue_wake);
     pools_quiesce(core);
+    care_quiesce(core->care);
     core->uring = uring_free(core->uring); /* waits for what is in flight; copies go next */
     for (size_t i = 0; i < core->n_sandboxes; i++)
         sandbox_quiesce(core->sandboxes[i]);
@@ -313,6 +320,7 @@ struct core *core_free(struct core *core)
     core->keys = keys_free(core->keys);
     core->store = store_close(core->store);
     core->snapshots = snapshot_store_close(core->snapshots);
+    core->care = care_free(core->care); /* the store asked it until now */
     core->lock_fd = fd_close(core->lock_fd);
     free(core->sandboxes);
     free(core->state_dir);

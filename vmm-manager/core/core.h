@@ -36,6 +36,10 @@ struct core_options {
     uint32_t min_free_mib;        /* host disk space that must stay free; 0: 256 */
     uint64_t answer_timeout_usec; /* for a guest's first answer; 0: by accelerator */
     uint32_t pool_size;           /* warm sandboxes of each template in use; 0: no pools */
+    /* ---- what is done for snapshots when nothing else is; see care.h ---- */
+    uint64_t snapshot_quota_bytes; /* of all of them; 0: no limit */
+    uint64_t compress_after_usec;  /* since somebody used it; 0: never */
+    uint32_t chain_max;            /* one over this many others is made flat; 0: never */
 };
 
 int core_new(struct loop *loop, const struct core_options *options, struct core **ret,
@@ -202,6 +206,12 @@ int core_snapshot_remove(struct core *core, const char *tenant, const char *id,
                          const struct core_call *call, struct error *err);
 /* Every byte of it and of what it lies over. Result: the snapshot. */
 int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
+                         const struct core_call *call, struct error *err);
+/*
+ * Mends it if it is damaged and does not need what is damaged. Result: the snapshot, `repaired`,
+ * and then `damage`. ERR_SNAPSHOT_INVALID: it cannot be; it is left as it is.
+ */
+int core_snapshot_repair(struct core *core, const char *tenant, const char *id,
                          const struct core_call *call, struct error *err);
 
 /* ---- templates, images, kernels, host ---- */

@@ -67,6 +67,15 @@ bool forks_use_snapshot(const struct core *core, const char *id)
     return false;
 }
 
+int forks_list_snapshots(const struct core *core, char ***list)
+{
+    int r = 0;
+
+    for (const struct fork *f = core->forks; f && r >= 0; f = f->next)
+        r = f->snapshot[0] ? strv_append(list, f->snapshot) : 0;
+    return r;
+}
+
 static void fork_unlist(struct fork *f)
 {
     for (struct fork **p = &f->core->forks; *p; p = &(*p)->next) {
@@ -242,9 +251,9 @@ static void on_taken(struct sandbox *sb, const struct snapshot_info *info, const
     with_snapshot(userdata, info, err);
 }
 
-static void on_found(struct snapshot_info *info, const struct error *err, void *userdata)
+static void on_found(struct snapshot_found *found, const struct error *err, void *userdata)
 {
-    with_snapshot(userdata, info, err);
+    with_snapshot(userdata, err ? NULL : &found->info, err);
 }
 
 static int fork_begin(struct fork *f, const struct fork_options *options, struct error *err)
@@ -262,12 +271,13 @@ static int fork_begin(struct fork *f, const struct fork_options *options, struct
         .checkpoint = parent ? parent->checkpoint : NULL,
     };
     const struct snapshot_query any = {.tenant = options->tenant};
+    static const struct snapshot_find_callbacks find = {.done = on_found};
     int r;
 
     if (options->snapshot)
-        r = snapshot_find(f->core, &query, options->snapshot, false, on_found, f);
+        r = snapshot_find(f->core, &query, options->snapshot, SNAPSHOT_CHECK_NOT, &find, f);
     else if (parent->state == SANDBOX_PAUSED) /* no need to wake it */
-        r = snapshot_find(f->core, &any, parent->snapshot, false, on_found, f);
+        r = snapshot_find(f->core, &any, parent->snapshot, SNAPSHOT_CHECK_NOT, &find, f);
     else
         return take_start(parent, &take, err);
     return r < 0 ? error_set(err, -r, "fork: %s", errno_text(-r)) : 0;

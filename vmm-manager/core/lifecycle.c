@@ -128,6 +128,7 @@ static void enter_paused(struct sandbox *sb, const struct error *reason)
     sb->held = false;
     sb->idle = source_free(sb->idle);
     set_state(sb, SANDBOX_PAUSED);
+    take_drop_disk(sb);
     sandbox_drop_console(sb, &asleep);
     (void)sandbox_arm_lifetime(sb);
     take_finish(sb);

@@ -1,5 +1,6 @@
 #include "core/snapshot-query.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +19,18 @@ struct found {
 
 struct query {
     struct core *core;                          /* weak, not for the worker */
+    struct loop *loop;                          /* weak */
     struct snapshot_store *store;               /* weak */
     char *tenant, *sandbox, *checkpoint, *name; /* owned, may be NULL */
-    bool verify;
+    enum snapshot_check check;
+    _Atomic int percent; /* as last told */
     struct found *found; /* owned */
     size_t n_found, n_room;
-    json_t *list;              /* owned */
-    struct snapshot_info info; /* owned */
+    json_t *list;                 /* owned */
+    struct snapshot_found result; /* owned */
     struct error err;
     snapshot_list_fn listed;
-    snapshot_find_fn done;
+    struct snapshot_find_callbacks cb;
     void *userdata;
 };
 
@@ -38,7 +41,7 @@ static void query_free(struct query *q)
     for (size_t i = 0; i < q->n_found; i++)
         snapshot_info_done(&q->found[i].info);
     free(q->found);
-    snapshot_info_done(&q->info);
+    snapshot_info_done(&q->result.info);
     json_decref(q->list);
     free(q->tenant);
     free(q->sandbox);
@@ -55,6 +58,7 @@ static struct query *query_new(struct core *core, const struct snapshot_query *q
     if (!q)
         return NULL;
     q->core = core;
+    q->loop = core->loop;
     q->store = core->snapshots;
     q->userdata = userdata;
     if (string_set(&q->tenant, query->tenant) < 0 || string_set(&q->sandbox, query->sandbox) < 0 ||
@@ -222,6 +226,101 @@ int snapshot_list(struct core *core, const struct snapshot_query *query, snapsho
     return r;
 }
 
+/* ---- find ---- */
+
+static struct found *match_name(struct query *q)
+{
+    struct found *match = find_id(q, q->name);
+
+    if (match && match->wanted)
+        return match;
+    for (size_t i = q->n_found; i > 0; i--) {
+        match = &q->found[i - 1];
+        if (match->wanted && strcmp(match->info.name, q->name) == 0)
+            return match;
+    }
+    return NULL;
+}
+
+/* Who may see all of them hears why one is not listed. */
+static bool is_unreadable(struct query *q)
+{
+    struct error why = {0};
+
+    if (q->tenant || q->sandbox || strlen(q->name) != MANIFEST_ID_SIZE - 1)
+        return false;
+    if (snapshot_verify(q->store, q->name, NULL, NULL, &why) >= 0 ||
+        why.code != ERR_SNAPSHOT_INVALID)
+        return false;
+    error_copy(&q->err, &why);
+    return true;
+}
+
+struct tell {
+    struct query *query; /* weak: its end is posted after this */
+    int percent;
+};
+
+static void on_tell(void *userdata)
+{
+    struct tell *tell = userdata;
+    struct query *q = tell->query;
+
+    if (!q->core->closing)
+        q->cb.on_progress(q->check == SNAPSHOT_CHECK_MEND ? "repair" : "verify", tell->percent,
+                          q->userdata);
+    free(tell);
+}
+
+/* By any thread that reads. */
+static void on_bytes(uint64_t done, uint64_t total, void *userdata)
+{
+    struct query *q = userdata;
+    int percent = total > 0 ? (int)(done * 100 / total) : 0;
+    struct tell *tell;
+
+    if (!q->cb.on_progress || atomic_exchange(&q->percent, percent) == percent)
+        return;
+    tell = malloc(sizeof(*tell));
+    if (!tell)
+        return;
+    *tell = (struct tell){q, percent};
+    if (loop_post(q->loop, on_tell, tell) < 0)
+        free(tell);
+}
+
+static void reread(const struct snapshot_info *info, void *userdata)
+{
+    struct snapshot_info *old = userdata;
+
+    if (strcmp(info->id, old->id) != 0)
+        return;
+    json_decref(old->meta);
+    *old = *info;
+    old->meta = json_incref(info->meta);
+}
+
+static int check(struct query *q, struct snapshot_info *info)
+{
+    int r = 0;
+
+    switch (q->check) {
+    case SNAPSHOT_CHECK_NOT:
+        snapshot_note_use(q->store, info->id);
+        break;
+    case SNAPSHOT_CHECK_VERIFY:
+        r = snapshot_verify(q->store, info->id, on_bytes, q, &q->err);
+        break;
+    case SNAPSHOT_CHECK_MEND:
+        r = snapshot_mend(q->store, info->id, on_bytes, q, &q->result.damage, &q->err);
+        q->result.mended = r > 0;
+        if (r > 0)
+            r = snapshot_each(q->store, reread, info, &q->err);
+        break;
+    }
+    return r;
+}
+
 static void find_run(void *userdata)
 {
     struct query *q = userdata;
@@ -229,24 +328,18 @@ static void find_run(void *userdata)
 
     if (collect(q) < 0)
         return;
-    match = find_id(q, q->name);
-    if (match && !match->wanted)
-        match = NULL;
-    for (size_t i = 0; !match && i < q->n_found; i++) {
-        struct found *candidate = &q->found[q->n_found - 1 - i];
-
-        if (candidate->wanted && strcmp(candidate->info.name, q->name) == 0)
-            match = candidate;
-    }
+    match = match_name(q);
+    if (!match && is_unreadable(q))
+        return;
     if (!match) {
         (void)error_set_code(&q->err, ERR_SNAPSHOT_NOT_FOUND, "snapshot '%.64s': not %s%s", q->name,
                              q->sandbox ? "one that this sandbox goes back to" : "there",
                              q->sandbox ? "; see 'hearth checkpoint ls'" : "");
         return;
     }
-    if (q->verify && snapshot_verify(q->store, match->info.id, NULL, NULL, &q->err) < 0)
+    if (check(q, &match->info) < 0)
         return;
-    q->info = match->info;
+    q->result.info = match->info;
     memset(&match->info, 0, sizeof(match->info));
 }
 
@@ -255,19 +348,21 @@ static void find_done(void *userdata, int cancelled)
     struct query *q = userdata;
 
     if (!cancelled && !q->core->closing)
-        q->done(q->err.errnum ? NULL : &q->info, q->err.errnum ? &q->err : NULL, q->userdata);
+        q->cb.done(q->err.errnum ? NULL : &q->result, q->err.errnum ? &q->err : NULL, q->userdata);
     query_free(q);
 }
 
 int snapshot_find(struct core *core, const struct snapshot_query *query, const char *id_or_name,
-                  bool verify, snapshot_find_fn done, void *userdata)
+                  enum snapshot_check check, const struct snapshot_find_callbacks *cb,
+                  void *userdata)
 {
     struct query *q = query_new(core, query, userdata);
     int r = q ? string_set(&q->name, id_or_name) : -ENOMEM;
 
     if (r >= 0) {
-        q->verify = verify;
-        q->done = done;
+        q->check = check;
+        q->percent = -1;
+        q->cb = *cb;
         r = workers_submit(core->io_workers, find_run, find_done, q);
     }
     if (r < 0)

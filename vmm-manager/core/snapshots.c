@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "core/care.h"
 #include "core/fault.h"
 #include "core/fork.h"
 #include "core/sandbox-private.h"
@@ -171,6 +172,7 @@ int snapshots_seal(struct core *core, struct snapshot_writer **writer, struct sn
     job->sealed = done;
     job->writer = *writer;
     job->info = *info;
+    care_before_seal(core->care);
     r = submit(job, seal_run, seal_done);
     if (r < 0) {
         free(job);

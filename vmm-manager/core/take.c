@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -136,6 +137,19 @@ void take_begin_call(struct take *t)
     t->sandbox->pending++;
 }
 
+/* The call was not made after all. */
+static void uncall(struct take *t)
+{
+    t->busy--;
+    t->sandbox->pending--;
+}
+
+static void call_failed(struct take *t, int r, const char *what)
+{
+    uncall(t);
+    fail_errno(t, r, what);
+}
+
 /*
  * A call that could not be taken back is over. False: the sandbox is on its way out or has failed
  * (and both may be gone by now), or the core is.
@@ -176,6 +190,18 @@ void take_finish(struct sandbox *sb)
         take_end(sb->take);
 }
 
+/* It has the disk in its snapshot: the other name of the same file would keep it uncompressed. */
+void take_drop_disk(const struct sandbox *sb)
+{
+    char disk[512];
+    struct vm_spec spec;
+    struct stat st;
+
+    sandbox_vm_spec(sb, disk, &spec);
+    if (lstat(disk, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1)
+        (void)unlink(disk);
+}
+
 void take_forget(struct sandbox *sb, const void *userdata)
 {
     if (sb->take && sb->take->options.userdata == userdata)
@@ -210,6 +236,18 @@ static void give_up(struct take *t)
     take_begin_call(t);
     if (snapshots_remove(t->sandbox->core, t->info.id, on_unsealed, t) < 0)
         on_unsealed(NULL, t);
+}
+
+/* A step came home; true: on to the next one. False: the take may be gone by now. */
+static bool may_go_on(struct take *t, const struct error *err)
+{
+    if (!err && !t->cancelled)
+        return true;
+    if (err)
+        fail(t, err);
+    else
+        give_up(t);
+    return false;
 }
 
 static void step_kill(struct take *t)
@@ -272,11 +310,7 @@ static void on_sealed(struct snapshot_info *info, const struct error *err, void 
             take_end(t);
         return;
     }
-    if (err)
-        fail(t, err);
-    else if (t->cancelled)
-        give_up(t);
-    else
+    if (may_go_on(t, err))
         step_commit(t);
 }
 
@@ -291,9 +325,7 @@ static void step_seal(struct take *t)
     take_begin_call(t);
     r = snapshots_seal(sb->core, &t->writer, &t->info, on_sealed, t);
     if (r < 0) {
-        t->busy--;
-        sb->pending--;
-        fail_errno(t, r, "seal");
+        call_failed(t, r, "seal");
         return;
     }
     if (!take_is_sleep(t))
@@ -309,11 +341,7 @@ static void on_disk(const struct error *err, void *userdata)
     if (!take_end_call(t))
         return;
     t->copy = disk_copy_free(t->copy);
-    if (err)
-        fail(t, err);
-    else if (t->cancelled)
-        give_up(t);
-    else
+    if (may_go_on(t, err))
         step_seal(t);
 }
 
@@ -338,11 +366,8 @@ static void step_disk(struct take *t)
     }
     take_begin_call(t);
     r = disk_copy_start(sb->core, from, to, sb->origin.disk_mib, on_disk, t, &t->copy);
-    if (r < 0) {
-        t->busy--;
-        sb->pending--;
-        fail_errno(t, r, "copy the disk");
-    }
+    if (r < 0)
+        call_failed(t, r, "copy the disk");
 }
 
 /* ---- memory ---- */
@@ -353,15 +378,9 @@ static void on_memory(const struct error *err, void *userdata)
 
     if (!take_end_call(t))
         return;
-    if (err) {
-        fail(t, err);
-        return;
-    }
-    t->paused = true;
+    t->paused = t->paused || !err;
     step_over(t, &t->figures.memory_usec);
-    if (t->cancelled)
-        give_up(t);
-    else
+    if (may_go_on(t, err))
         step_disk(t);
 }
 
@@ -385,11 +404,8 @@ static void step_memory(struct take *t)
     r = backend->ops->snapshot(backend, sb->id, state, memory,
                                clock_now_usec() + core_snapshot_timeout_usec(sb->origin.memory_mib),
                                on_memory, t);
-    if (r < 0) {
-        t->busy--;
-        sb->pending--;
-        fail_errno(t, r, "save memory");
-    }
+    if (r < 0)
+        call_failed(t, r, "save memory");
 }
 
 /* ---- freeze ---- */
@@ -419,16 +435,10 @@ static void on_frozen(struct console *c, const struct error *err, void *userdata
     (void)c;
     if (t->aborted || t->step != TAKE_FREEZE || t->release != RELEASE_NOT)
         return;
-    if (err) {
-        fail(t, err);
-        return;
-    }
-    t->frozen = true;
+    t->frozen = !err;
     step_over(t, &t->figures.freeze_usec);
-    if (t->cancelled) {
-        give_up(t);
+    if (!may_go_on(t, err))
         return;
-    }
     r = fault_at("take-frozen");
     if (r >= 0)
         r = describe(t);
@@ -483,13 +493,7 @@ static void on_prepared(struct snapshot_writer *writer, const struct backend_cap
         (void)snprintf(t->dir, sizeof(t->dir), "%s", snapshot_writer_dir(writer));
     if (caps)
         t->caps = *caps;
-    if (!take_end_call(t))
-        return;
-    if (err)
-        fail(t, err);
-    else if (t->cancelled)
-        give_up(t);
-    else
+    if (take_end_call(t) && may_go_on(t, err))
         step_freeze(t);
 }
 
@@ -522,8 +526,7 @@ static int begin(struct sandbox *sb, const struct take_options *options, struct 
     take_begin_call(t);
     r = snapshots_prepare(sb->core, sb->slot, on_prepared, t);
     if (r < 0) {
-        t->busy--;
-        sb->pending--;
+        uncall(t);
         sb->take = take_free(t);
         return error_set(err, -r, "sandbox '%s': snapshot: %s", sb->id, errno_text(-r));
     }

@@ -43,6 +43,8 @@ bool take_console_broken(struct sandbox *sb, const struct error *reason);
 void take_abort(struct sandbox *sb, const struct error *reason);
 /* It is PAUSED: nothing is left to do. */
 void take_finish(struct sandbox *sb);
+/* It sleeps, with its disk in the snapshot: its own name of that goes. */
+void take_drop_disk(const struct sandbox *sb);
 /* The core ends: nothing of it calls back on its own any more. */
 void take_quiesce(struct take *t);
 struct take *take_free(struct take *t);

@@ -158,6 +158,9 @@ static int start(struct daemon *d, struct error *err)
         .n_backends = ARRAY_SIZE(backends),
         .answer_timeout_usec = d->options.boot_timeout_usec,
         .pool_size = d->options.pool_size,
+        .snapshot_quota_bytes = d->options.snapshot_quota_bytes,
+        .compress_after_usec = d->options.compress_after_usec,
+        .chain_max = d->options.chain_max,
     };
     int r;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/paths.h"
 #include "base/strv.h"
 
@@ -14,7 +15,9 @@ enum option_kind {
     OPTION_NUMBER,
     OPTION_SIZE, /* a number that may be 0 */
     OPTION_FD,
-    OPTION_DURATION,
+    OPTION_BYTES,    /* 0: none */
+    OPTION_DURATION, /* over 0 */
+    OPTION_PERIOD,   /* 0: never */
     OPTION_FLAG,
 };
 
@@ -45,6 +48,13 @@ static const struct option {
      "warm sandboxes to keep of each template in use, 0: none (HEARTH_POOL, 1)"},
     {"boot-timeout", OPTION_DURATION, offsetof(struct daemon_options, boot_timeout_usec), 0, "TIME",
      "how long a guest may take to answer (HEARTH_BOOT_TIMEOUT, by accelerator)"},
+    {"snapshot-quota", OPTION_BYTES, offsetof(struct daemon_options, snapshot_quota_bytes), 0,
+     "SIZE", "what all snapshots may take on disk, such as 50G (HEARTH_SNAPSHOT_QUOTA, no limit)"},
+    {"compress-after", OPTION_PERIOD, offsetof(struct daemon_options, compress_after_usec), 0,
+     "TIME",
+     "snapshots unused for this long are compressed, 0: never (HEARTH_COMPRESS_AFTER, 10m)"},
+    {"chain-max", OPTION_SIZE, offsetof(struct daemon_options, chain_max), 31, "N",
+     "a snapshot over this many others is made flat, 0: never (HEARTH_CHAIN_MAX, 4)"},
     {"log-level", OPTION_TEXT, offsetof(struct daemon_options, log_level), 0, "LEVEL",
      "error, warning, notice, info or debug (HEARTH_LOG, info)"},
     {"log-json", OPTION_FLAG, offsetof(struct daemon_options, log_json), 0, NULL,
@@ -103,8 +113,14 @@ static int set_value(const struct option *o, const char *value, struct daemon_op
             return error_set(err, EINVAL, "--%s '%s': expected a descriptor", o->name, value);
         *(int *)field = (int)number;
         return 0;
+    case OPTION_BYTES:
+        if (parse_size(value, 1, &number) < 0)
+            return error_set(err, EINVAL, "--%s '%s': expected a size such as 50G", o->name, value);
+        *(uint64_t *)field = number;
+        return 0;
     case OPTION_DURATION:
-        if (parse_duration(value, &number) < 0 || number == 0)
+    case OPTION_PERIOD:
+        if (parse_duration(value, &number) < 0 || (number == 0 && o->kind == OPTION_DURATION))
             return error_set(err, EINVAL, "--%s '%s': expected a time such as 30s", o->name, value);
         *(uint64_t *)field = number;
         return 0;
@@ -129,9 +145,15 @@ static const struct option *find_option(const char *name, size_t length)
 static const struct {
     const char *name, *option;
 } variables[] = {
-    {"HEARTH_ACCESS_LOG", "access-log"}, {"HEARTH_BOOT_TIMEOUT", "boot-timeout"},
-    {"HEARTH_LISTEN", "listen"},         {"HEARTH_POOL", "pool"},
-    {"HEARTH_TLS_CERT", "tls-cert"},     {"HEARTH_TLS_KEY", "tls-key"},
+    {"HEARTH_ACCESS_LOG", "access-log"},
+    {"HEARTH_BOOT_TIMEOUT", "boot-timeout"},
+    {"HEARTH_CHAIN_MAX", "chain-max"},
+    {"HEARTH_COMPRESS_AFTER", "compress-after"},
+    {"HEARTH_LISTEN", "listen"},
+    {"HEARTH_POOL", "pool"},
+    {"HEARTH_SNAPSHOT_QUOTA", "snapshot-quota"},
+    {"HEARTH_TLS_CERT", "tls-cert"},
+    {"HEARTH_TLS_KEY", "tls-key"},
 };
 
 int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, struct error *err)
@@ -143,6 +165,8 @@ int daemon_options_parse(int argc, char **argv, struct daemon_options *ret, stru
         .log_level = level && level[0] ? level : "info",
         .ready_fd = -EBADF,
         .pool_size = 1,
+        .compress_after_usec = 600 * USEC_PER_SEC,
+        .chain_max = 4,
         .log_json = !isatty(STDERR_FILENO),
     };
     for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {

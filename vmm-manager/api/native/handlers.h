@@ -54,6 +54,7 @@ void handle_rollback(struct request *req);
 void handle_snapshots(struct request *req);
 void handle_snapshot_remove(struct request *req);
 void handle_snapshot_verify(struct request *req);
+void handle_snapshot_repair(struct request *req);
 void handle_snapshot_fork(struct request *req);
 
 /* exec.c */

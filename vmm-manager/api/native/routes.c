@@ -58,6 +58,7 @@ const struct route native_routes[] = {
     {"GET", "/v1/snapshots", handle_snapshots, 0},
     {"DELETE", "/v1/snapshots/ID", handle_snapshot_remove, 0},
     {"POST", "/v1/snapshots/ID/verify", handle_snapshot_verify, ROUTE_BODY_OPTIONAL},
+    {"POST", "/v1/snapshots/ID/repair", handle_snapshot_repair, ROUTE_BODY_OPTIONAL},
     {"POST", "/v1/snapshots/ID/fork", handle_snapshot_fork, ROUTE_BODY_OPTIONAL},
 
     {"GET", "/v1/images", handle_images, 0},

@@ -167,28 +167,33 @@ void handle_snapshots(struct request *req)
         work_fail(w, &err);
 }
 
-void handle_snapshot_remove(struct request *req)
+typedef int (*snapshot_call_fn)(struct core *core, const char *tenant, const char *id,
+                                const struct core_call *call, struct error *err);
+
+static void call_snapshot(struct request *req, snapshot_call_fn fn, const char *key,
+                          unsigned status)
 {
-    struct work *w = work_new(req, NULL, 204);
+    struct work *w = work_new(req, key, status);
     struct error err = {0};
 
     if (!w)
         return;
     const struct core_call call = work_call(w);
-    if (core_snapshot_remove(native_of(req)->core, access_tenant(req), request_param(req, 0), &call,
-                             &err) < 0)
+    if (fn(native_of(req)->core, access_tenant(req), request_param(req, 0), &call, &err) < 0)
         work_fail(w, &err);
+}
+
+void handle_snapshot_remove(struct request *req)
+{
+    call_snapshot(req, core_snapshot_remove, NULL, 204);
 }
 
 void handle_snapshot_verify(struct request *req)
 {
-    struct work *w = work_new(req, "snapshot", 200);
-    struct error err = {0};
+    call_snapshot(req, core_snapshot_verify, "snapshot", 200);
+}
 
-    if (!w)
-        return;
-    const struct core_call call = work_call(w);
-    if (core_snapshot_verify(native_of(req)->core, access_tenant(req), request_param(req, 0), &call,
-                             &err) < 0)
-        work_fail(w, &err);
+void handle_snapshot_repair(struct request *req)
+{
+    call_snapshot(req, core_snapshot_repair, "snapshot", 200);
 }
