@@ -1,5 +1,6 @@
 """Every sandbox is a machine of its own."""
 import concurrent.futures
+import os
 import time
 
 IDENTITY = "; ".join([
@@ -25,6 +26,44 @@ def test_clones_share_nothing(hearth):
                 assert box.exec("sh", "-c", "ls /only /dev/shm/only")["exit_code"] != 0
         finally:
             list(pool.map(lambda b: b.remove(), boxes))
+
+
+def first_look(hearth, memory_mib):
+    """A new sandbox's very first command, beside the host's clock around it."""
+    began = time.time()
+    box = hearth.create("base", memory_mib=memory_mib)
+    try:
+        before = time.time()
+        result = box.exec("sh", "-c", FIRST)
+        return box.info, began, before, result["stdout"].split(), time.time()
+    finally:
+        box.remove()
+
+
+FIRST = "date +%s.%N; " + "; ".join([
+    "cat /etc/machine-id", "cat /proc/sys/kernel/random/boot_id", "cat /proc/sys/kernel/random/uuid", "hostname",
+    "head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo",
+    "python3 -c 'import os,uuid; print(os.getrandom(32).hex(), uuid.uuid4(), hash(\"x\"))'",
+    "mktemp -u XXXXXXXXXXXXXXXXXXXXXXXX"])
+NAMES = ("machine-id", "boot_id", "kernel uuid", "hostname", "urandom", "getrandom", "uuid4", "hash seed",
+         "mktemp")
+
+
+def test_many_clones_of_one_template(hearth, request):
+    """200 with --full, some at a time: nothing twice, and the clock is right before the first command."""
+    count = int(os.environ.get("HEARTH_TEST_CLONES", 200)) if request.config.getoption("--full") else 6
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        looks = list(pool.map(lambda _: first_look(hearth, 128), range(count)))
+    assert len({info["template"] for info, *_ in looks if "template" in info}) <= 1
+    cold = sum(info["timings"]["cold"] for info, *_ in looks)
+    assert cold <= 3, cold  # all but those that made the template are clones of it
+    rows = [row[1:] for _, _, _, row, _ in looks]
+    for column, name in enumerate(NAMES):
+        values = [row[column] for row in rows]
+        assert len(set(values)) == count, (name, values)
+    off = [max(before - float(row[0]), float(row[0]) - after) for _, _, before, row, after in looks]
+    print(f"{count} clones ({cold} cold): all different; clock off by at most {max(max(off), 0):.3f} s")
+    assert max(off) < 1, max(off)
 
 
 def test_second_sandbox_is_a_restore(hearth):

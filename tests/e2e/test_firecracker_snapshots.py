@@ -89,6 +89,45 @@ def test_a_chain_five_deep_over_restarts_of_the_daemon(own):
     box.remove()
 
 
+def depths(hearth):
+    """How many others each snapshot lies over, as far as they are listed."""
+    parents = {s["id"]: s.get("parent") for s in hearth.client.get("/v1/snapshots")["snapshots"]}
+
+    def depth(identity):
+        return 0 if parents.get(identity) is None else 1 + depth(parents[identity])
+    return sorted(map(depth, parents))
+
+
+def test_a_chain_gets_flat_and_small_in_the_background(own):
+    own.stop()
+    own.env.update(HEARTH_CHAIN_MAX="0", HEARTH_COMPRESS_AFTER="0")
+    own.start()
+    box = own.create("base", memory_mib=128)
+    digests = [shell(box, FILL.format(mib=8))]
+    for turn in range(4):
+        box.client.post(f"{box.url}/checkpoints", {"name": f"c{turn}"})
+        box.client.post(f"{box.url}/rollback", {"checkpoint": f"c{turn}"})  # the next one lies over it
+        digests.append(shell(box, CHANGE.format(size=65536, seek=turn)))
+    hibernate(box)
+    assert depths(own) == [0, 1, 2, 3, 4]
+    own.stop()
+    own.env.update(HEARTH_CHAIN_MAX="2", HEARTH_COMPRESS_AFTER="1s")
+    own.start()
+    wait_until(lambda: depths(own) == [0, 0, 0, 1, 1] and
+               all(s["compressed"] for s in own.client.get("/v1/snapshots")["snapshots"]),
+               "the chain to be flat and compressed", 300)
+    own.kill()
+    own.env.update(HEARTH_CHAIN_MAX="0", HEARTH_COMPRESS_AFTER="0")
+    own.start()
+    for listed in own.client.get("/v1/snapshots")["snapshots"]:
+        own.client.post(f"/v1/snapshots/{listed['id']}/verify")
+    assert shell(box, "sha256sum < /dev/shm/data") == digests[4]
+    for turn in (3, 0, 2, 1):
+        box.client.post(f"{box.url}/rollback", {"checkpoint": f"c{turn}"})
+        assert shell(box, "sha256sum < /dev/shm/data") == digests[turn], turn
+    box.remove()
+
+
 def pagers(hearth):
     """Pids of hearth-pagers that serve VMs of this daemon."""
     found = []
