@@ -39,7 +39,7 @@ struct care {
     struct source *timer;    /* owned */
     struct snapshot_care rules;
     _Atomic bool stop;
-    uint64_t every_usec;
+    uint64_t every_usec, quota_bytes;
     unsigned busy_looks;
     bool working;
 
@@ -178,6 +178,12 @@ void care_before_seal(struct care *c)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
+uint64_t core_snapshot_bytes(const struct core *core, uint64_t *ret_quota_bytes)
+{
+    *ret_quota_bytes = core->care->quota_bytes;
+    return snapshot_store_bytes(core->snapshots);
+}
+
 /* ---- life ---- */
 
 int care_new(struct core *core, const struct core_options *options, struct care **ret)
@@ -207,9 +213,10 @@ int care_new(struct core *core, const struct core_options *options, struct care 
         (void)care_free(c);
         return r;
     }
-    if (options->snapshot_quota_bytes > 0) {
+    c->quota_bytes = options->snapshot_quota_bytes;
+    if (c->quota_bytes > 0) {
         const struct snapshot_quota quota = {
-            .max_bytes = options->snapshot_quota_bytes,
+            .max_bytes = c->quota_bytes,
             .may = may_evict,
             .evicted = on_evicted,
             .userdata = c,

@@ -214,6 +214,9 @@ int core_snapshot_verify(struct core *core, const char *tenant, const char *id,
 int core_snapshot_repair(struct core *core, const char *tenant, const char *id,
                          const struct core_call *call, struct error *err);
 
+/* What all of them take on disk, and may take; 0: no limit. */
+uint64_t core_snapshot_bytes(const struct core *core, uint64_t *ret_quota_bytes);
+
 /* ---- templates, images, kernels, host ---- */
 /* A sandbox or a template that is being made stands on this image. */
 bool core_image_in_use(struct core *core, const char *image_sha256);

@@ -83,6 +83,7 @@ static int print_pools(struct core *core, struct buf *text)
 int metrics_print_core(struct core *core, struct buf *text)
 {
     struct totals t = {0};
+    uint64_t quota, stored = core_snapshot_bytes(core, &quota);
     int r = metrics_head(text, "hearth_sandboxes", "gauge", "Sandboxes by state.");
 
     sandbox_each(core, add_sandbox, &t);
@@ -101,6 +102,12 @@ int metrics_print_core(struct core *core, struct buf *text)
         r = metrics_value(text, "hearth_sandboxes_disk_bytes", "gauge",
                           "Size of the writable disks of all sandboxes.",
                           (double)t.disk_mib * 1024 * 1024);
+    if (r >= 0)
+        r = metrics_value(text, "hearth_snapshots_bytes", "gauge",
+                          "What all snapshots take on disk.", (double)stored);
+    if (r >= 0)
+        r = metrics_value(text, "hearth_snapshots_quota_bytes", "gauge",
+                          "What they may take; 0: no limit.", (double)quota);
     if (r >= 0)
         r = print_pools(core, text);
     return r;
