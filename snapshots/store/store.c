@@ -295,7 +295,7 @@ static int open_store(const char *root, const char *templates, bool read_only,
     if (r >= 0 && !read_only)
         r = load_root(s, err);
     if (r >= 0)
-        (void)store_sweep(s); /* whoever had a removed one open died with it */
+        (void)snapshot_collect(s, NULL, NULL); /* whoever had a removed one open died with it */
     if (r < 0) {
         (void)snapshot_store_close(s);
         return r;

@@ -170,6 +170,8 @@ TEST(a_removed_one_goes_at_the_next_open_when_its_holder_died)
     ASSERT_EQ(fixture_entries(&f), 1);
     fixture_reopen(&f);
     ASSERT_EQ(fixture_entries(&f), 0);
+    fixture_snapshot(&f, NULL, first_pages, 3, a); /* and all goes on */
+    check(&f, a);
     fixture_done(&f);
 }
 
