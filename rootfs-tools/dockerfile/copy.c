@@ -356,6 +356,23 @@ int copy_plan(const struct copy_spec *spec, struct copy_list *ret, struct error 
     return 0;
 }
 
+int copy_plan_dir(const struct copy_spec *spec, struct copy_list *ret, struct error *err)
+{
+    _cleanup_copy_list_ struct copy_list list = {.spec = spec};
+    char path[LAYER_PATH_MAX];
+    int r = resolve(spec->into, spec->dest, path, err);
+
+    if (r == 0)
+        r = add_parents(&list, path, err);
+    if (r == 0 && path[0])
+        r = append(&list, path, NULL, err);
+    if (r < 0)
+        return r;
+    *ret = list;
+    list = (struct copy_list){0};
+    return 0;
+}
+
 /* ---- accounts ---- */
 
 int copy_read_file(struct stack *stack, const char *path, size_t max, char **ret, size_t *ret_size)

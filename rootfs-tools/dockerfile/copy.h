@@ -42,6 +42,8 @@ struct copy_list {
 
 /* The spec and its trees must outlive the list. */
 int copy_plan(const struct copy_spec *spec, struct copy_list *ret, struct error *err);
+/* Only the directory `dest` itself, and those on the way to it. */
+int copy_plan_dir(const struct copy_spec *spec, struct copy_list *ret, struct error *err);
 void copy_list_done(struct copy_list *list);
 #define _cleanup_copy_list_ _cleanup_(copy_list_done)
 /* Of names, owners, modes and contents; times do not count. Blocks. */
@@ -56,5 +58,5 @@ int copy_owner(struct stack *image, const char *text, uint32_t *ret_uid, uint32_
 /* A small file of a tree; -ENOENT. Owned by the caller, with a NUL behind it. */
 int copy_read_file(struct stack *stack, const char *path, size_t max, char **ret, size_t *ret_size);
 
-/* Inside: a tar in this file? Its name for errors, its bytes for a digest. */
+/* Is there a tar in this file, compressed or not? */
 bool copy_is_archive(const struct stack *stack, const struct tree_inode *inode);

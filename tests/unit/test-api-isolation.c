@@ -47,6 +47,7 @@ static const struct {
     {"POST /v1/images/import", "{\"name\": \"x\", \"path\": \"/nowhere\"}"},
     {"POST /v1/images/pull", "{\"name\": \"NOT A REFERENCE\"}"},
     {"POST /v1/images/export", "{\"name\": \"x\", \"path\": \"/nowhere/x\"}"},
+    {"POST /v1/images/build", "no tar"},
     {"POST /v1/images/prune", "{}"},
     {"POST /v1/registries/login",
      "{\"registry\": \"/\", \"username\": \"x\", \"password\": \"x\"}"},

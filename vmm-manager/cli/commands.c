@@ -103,6 +103,15 @@ const struct command commands[] = {
      "A reference is [HOST/]NAME[:TAG][@DIGEST]. What is there already is not downloaded again,\n"
      "and a download that broke off goes on where it was.",
      NULL},
+    {"image build", "[-f FILE] [-t NAME] CONTEXT", 1, 1,
+     OPT(DOCKERFILE) | OPT(TAG) | OPT(BUILD_ARG) | OPT(TARGET) | OPT(NO_CACHE) | OPT(PLATFORM) |
+         OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND),
+     NEVER, COMPLETE_FILE, verb_image_build, "Build an image from a Dockerfile",
+     "CONTEXT is a directory, or - for a tar on stdin. Every RUN step is a command in a sandbox "
+     "of\n"
+     "its own, with its network and its limits. Steps that were taken before with the same files,\n"
+     "commands and arguments are not taken again.",
+     NULL},
     {"image inspect", "NAME", 1, 1, 0, NEVER, COMPLETE_IMAGE, verb_image_inspect,
      "Show all about an image, as JSON", NULL, NULL},
     {"image import", "--name NAME PATH", 1, 1, OPT(NAME), NEVER, COMPLETE_FILE, verb_image_import,

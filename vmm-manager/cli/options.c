@@ -113,6 +113,15 @@ const struct option_def option_defs[OPTION_COUNT] = {
                      "TCP port on 127.0.0.1 (default: any that is free)"},
     [OPTION_TOKEN] = {"token", 0, "TOKEN", OPTION_TYPE_STRING, AT(token),
                       "what clients must send as X-API-Key (default: a new one)"},
+    [OPTION_DOCKERFILE] = {"file", 'f', "FILE", OPTION_TYPE_STRING, AT(dockerfile),
+                           "the Dockerfile (default: CONTEXT/Dockerfile); - reads stdin"},
+    [OPTION_TAG] = {"tag", 't', "NAME", OPTION_TYPE_STRING, AT(tag), "what the image is called"},
+    [OPTION_BUILD_ARG] = {"build-arg", 0, "K[=V]", OPTION_TYPE_ENV, AT(build_args),
+                          "value of an ARG; K alone passes on ours; repeat for more"},
+    [OPTION_TARGET] = {"target", 0, "STAGE", OPTION_TYPE_STRING, AT(target),
+                       "build this stage instead of the last"},
+    [OPTION_NO_CACHE] = {"no-cache", 0, NULL, OPTION_TYPE_FLAG, AT(no_cache),
+                         "take every step again"},
 };
 
 void options_done(struct options *o)
@@ -120,6 +129,7 @@ void options_done(struct options *o)
     o->env = strv_free(o->env);
     o->steps = strv_free(o->steps);
     o->warm = strv_free(o->warm);
+    o->build_args = strv_free(o->build_args);
 }
 
 static int add_text(const struct option_def *def, char ***list, const char *value,

@@ -67,8 +67,13 @@ enum option_id {
     OPTION_CODE,
     OPTION_PORT,
     OPTION_TOKEN,
+    OPTION_DOCKERFILE,
+    OPTION_TAG,
+    OPTION_BUILD_ARG,
+    OPTION_TARGET,
+    OPTION_NO_CACHE,
 };
-#define OPTION_COUNT (OPTION_TOKEN + 1)
+#define OPTION_COUNT (OPTION_NO_CACHE + 1)
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -124,6 +129,9 @@ struct options {
     uint64_t ready_usec;
     const char *out;
     uint64_t rounds;
+    const char *dockerfile, *tag, *target;
+    char **build_args; /* owned, "K=V" */
+    bool no_cache;
 };
 void options_done(struct options *o);
 

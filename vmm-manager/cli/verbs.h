@@ -30,6 +30,7 @@ int verb_snapshot_ls(struct cli *cli, char **args, uint32_t count);
 int verb_snapshot_repair(struct cli *cli, char **args, uint32_t count);
 int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count);
 int verb_snapshot_rm(struct cli *cli, char **args, uint32_t count);
+int verb_image_build(struct cli *cli, char **args, uint32_t count);
 int verb_image_ls(struct cli *cli, char **args, uint32_t count);
 int verb_image_inspect(struct cli *cli, char **args, uint32_t count);
 int verb_image_import(struct cli *cli, char **args, uint32_t count);

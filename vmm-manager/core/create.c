@@ -337,7 +337,7 @@ static void step_template(struct sandbox *sb)
     struct creation *c = sb->creation;
     struct error err = {0};
 
-    if (!c->resolution.caps.snapshot_memory) {
+    if (!c->resolution.caps.snapshot_memory || sb->spec.build) {
         step_boot_cold(sb);
         return;
     }

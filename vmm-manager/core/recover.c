@@ -30,7 +30,7 @@
  *   stopping            the removal goes on
  *   stopped, failed     kept; a VM that is left over is killed
  *   pooled              adopted too, back into its pool; else removed
- *   transient           removed
+ *   transient, of a build  removed
  *   snapshots that no row needs and nobody named: removed
  *   directories without a row, half-made templates: VM of that name killed, directory removed
  *
@@ -350,7 +350,7 @@ static void recover_asleep(struct sandbox *sb, enum sandbox_state state)
 
 static void recover_one(struct sandbox *sb, enum sandbox_state state)
 {
-    if (sb->spec.transient) /* its request went with the daemon that had it */
+    if (sb->spec.transient || sb->spec.build) /* its request went with the daemon that had it */
         state = SANDBOX_STOPPING;
     if (state != SANDBOX_PAUSED)
         (void)sandbox_arm_lifetime(sb);

@@ -77,6 +77,7 @@ int sandbox_spec_copy(const struct sandbox_spec *from, struct sandbox_spec *to)
         .retention_sec = from->retention_sec,
         .private_ports = from->private_ports,
         .transient = from->transient,
+        .build = from->build,
     };
     if (string_set(&copy.name, from->name) < 0 || string_set(&copy.image, from->image) < 0 ||
         string_set(&copy.template, from->template) < 0 ||
@@ -133,6 +134,8 @@ int sandbox_spec_from_stored(const json_t *json, struct sandbox_spec *spec, stru
     spec->transient = json_is_true(json_object_get(json, "transient"));
     (void)json_object_del(rest, "tenant");
     (void)json_object_del(rest, "transient");
+    spec->build = json_is_true(json_object_get(rest, "build"));
+    (void)json_object_del(rest, "build");
     r = sandbox_spec_from_json(rest, spec, err);
     json_decref(rest);
     return r;
@@ -194,6 +197,8 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
         (void)json_object_set_new(o, "idle_sec", json_integer(spec->idle_sec));
     if (spec->transient)
         (void)json_object_set_new(o, "transient", json_true());
+    if (spec->build)
+        (void)json_object_set_new(o, "build", json_true());
     if (spec->retention_sec > 0)
         (void)json_object_set_new(o, "retention_sec", json_integer(spec->retention_sec));
     if (set_string(o, "on_timeout", spec->on_timeout) < 0 ||

@@ -40,6 +40,7 @@ struct sandbox_spec {
     bool private_ports;     /* its ports need a token by E2B's way to them; true by default */
     char *tenant;           /* whose it is, NULL: TENANT_DEFAULT; never from a client's body */
     bool transient;         /* of one request: no later daemon keeps it; neither from a body */
+    bool build;             /* runs steps of a build: booted without a template, gone with it */
 };
 
 void sandbox_spec_init(struct sandbox_spec *spec); /* defaults: base, 1 cpu, 256 MiB, 4096 MiB */

@@ -32,6 +32,9 @@ void handle_image_prune(struct request *req);
 void handle_registry_login(struct request *req);
 void handle_registry_logout(struct request *req);
 
+/* builds.c */
+void handle_image_build(struct request *req);
+
 /* sandboxes.c */
 void handle_sandboxes(struct request *req);
 void handle_sandbox(struct request *req);

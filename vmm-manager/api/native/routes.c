@@ -64,6 +64,7 @@ const struct route native_routes[] = {
     {"GET", "/v1/images", handle_images, 0},
     {"POST", "/v1/images/import", handle_image_import, ROUTE_BODY | ROUTE_HOST},
     {"POST", "/v1/images/pull", handle_image_pull, ROUTE_BODY | ROUTE_HOST},
+    {"POST", "/v1/images/build", handle_image_build, ROUTE_STREAM_IN | ROUTE_HOST},
     {"POST", "/v1/images/export", handle_image_export, ROUTE_BODY | ROUTE_HOST},
     {"POST", "/v1/images/prune", handle_image_prune, ROUTE_BODY | ROUTE_HOST},
     {"GET", "/v1/images/**", handle_image, 0},
