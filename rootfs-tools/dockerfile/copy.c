@@ -10,6 +10,7 @@
 #include "base/strv.h"
 
 #define ITEMS_MAX 1000000u
+#define LINKS_MAX 40u
 #define ACCOUNTS_MAX ((size_t)1024 * 1024)
 
 void copy_list_done(struct copy_list *list)
@@ -102,6 +103,29 @@ static int node_path(const struct tree_node *node, char path[LAYER_PATH_MAX])
     memcpy(path, back + at, sizeof(back) - at);
     path[sizeof(back) - at] = '\0';
     return 0;
+}
+
+/* What a link to a file means inside its tree; a link that leads nowhere is itself. */
+static struct tree_node *follow(struct stack *stack, struct tree_node *node)
+{
+    for (unsigned hops = 0; node && S_ISLNK(node->inode->mode) && hops < LINKS_MAX; hops++) {
+        const char *target = node->inode->target;
+        char path[LAYER_PATH_MAX] = "";
+        struct tree_node *next;
+        size_t used;
+
+        if (target[0] != '/' && node_path(node->parent, path) < 0)
+            return node;
+        used = strlen(path);
+        if (used + strlen(target) + 2 > sizeof(path))
+            return node;
+        (void)snprintf(path + used, sizeof(path) - used, "/%s", target);
+        next = tree_lookup(stack->tree, path);
+        if (!next)
+            return node;
+        node = next;
+    }
+    return node;
 }
 
 /* The place that an absolute path means in the image, links followed as far as it exists. */
@@ -297,7 +321,7 @@ static int add_named(struct adding *a, const char *source)
 
     if (r < 0)
         return r;
-    node = tree_lookup(a->list->spec->from->tree, path);
+    node = follow(a->list->spec->from, tree_lookup(a->list->spec->from->tree, path));
     if (!node && glob_has_magic(path))
         return add_pattern(a, source, path);
     if (!node)
@@ -377,7 +401,7 @@ int copy_plan_dir(const struct copy_spec *spec, struct copy_list *ret, struct er
 
 int copy_read_file(struct stack *stack, const char *path, size_t max, char **ret, size_t *ret_size)
 {
-    struct tree_node *node = tree_lookup(stack->tree, path);
+    struct tree_node *node = follow(stack, tree_lookup(stack->tree, path));
     size_t done = 0, size;
     char *data;
 

@@ -120,6 +120,7 @@ static const struct item context_items[] = {
     DIR_ITEM("src/deep"),
     FILE_ITEM("src/deep/c.c", "C"),
     {.name = "src/link", .mode = S_IFLNK | 0777, .content = "/etc/shadow"},
+    {.name = "alias", .mode = S_IFLNK | 0777, .content = "src/../top.txt"},
     {.name = "out", .mode = S_IFLNK | 0777, .content = "../../../etc"},
     FILE_ITEM("top.txt", "T"),
 };
@@ -189,7 +190,7 @@ TEST(copies_go_where_docker_puts_them)
     ASSERT_STREQ(planned("out/passwd", NULL, "/d", NULL), "'out/passwd': no such file");
     ASSERT_OK(ignore_parse(rules, sizeof(rules) - 1, &ignore, &err));
     ASSERT_STREQ(planned(".", NULL, "/d/", &ignore),
-                 "d d/out d/src d/src/deep d/src/deep/c.c d/top.txt");
+                 "d d/alias d/out d/src d/src/deep d/src/deep/c.c d/top.txt");
     ASSERT_STREQ(planned("src/a.c", NULL, "/d", &ignore), "'src/a.c' is kept out by .dockerignore");
     close_stacks();
 }
@@ -210,8 +211,8 @@ static void written(const struct copy_spec *spec, struct stack *ret)
 
 TEST(owners_modes_and_links_arrive)
 {
-    static char source[] = "src", text_name[] = "note", text[] = "hello\n";
-    char *sources[] = {source, NULL};
+    static char source[] = "src", alias[] = "alias", text_name[] = "note", text[] = "hello\n";
+    char *sources[] = {source, alias, NULL};
     const struct heredoc doc = {text_name, text, true};
     struct copy_spec spec = {.from = &context,
                              .into = &stage,
@@ -246,6 +247,8 @@ TEST(owners_modes_and_links_arrive)
     node = tree_lookup(made.tree, "new/place/link");
     ASSERT_TRUE(S_ISLNK(node->inode->mode));
     ASSERT_STREQ(node->inode->target, "/etc/shadow");
+    node = tree_lookup(made.tree, "new/place/alias"); /* a link that is named is followed */
+    ASSERT_TRUE(S_ISREG(node->inode->mode));
     ASSERT_OK(copy_read_file(&made, "new/place/note", 100, &data, &size));
     ASSERT_STREQ(data, "hello\n");
     close_stacks();
