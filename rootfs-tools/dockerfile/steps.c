@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/strv.h"
+#include "oci/manifest.h"
 
 int step_find(const char key[65], char ***ret_layers)
 {
@@ -34,6 +35,9 @@ static int publish(const char *name, const struct stage_state *s, struct image *
 
     if ((size_t)snprintf(record.name, sizeof(record.name), "%s", name) >= sizeof(record.name))
         return error_set(err, EINVAL, "image '%.80s': the name is too long", name);
+    if (strv_length(s->layers) > OCI_LAYERS_MAX)
+        return error_set_code(err, ERR_LIMIT_EXCEEDED, "an image has at most %u layers",
+                              OCI_LAYERS_MAX);
     if (strv_copy(s->layers, &record.layers) < 0 ||
         image_config_copy(&s->config, &record.config) < 0)
         return error_set(err, ENOMEM, "image '%s': out of memory", name);

@@ -84,15 +84,15 @@ def test_stages_copies_and_configuration(hearth, small, context):
     write(context, """ARG BASE=nothing
 FROM ${BASE} AS builder
 ARG WHAT
-WORKDIR /work
+WORKDIR /made
 COPY src/ ./src/
 RUN cat src/main.txt > out && echo $WHAT >> out && ls src > list && chown 500:600 out
 FROM builder AS unused
 RUN false
 FROM small
-COPY --from=builder --chown=app:extra /work/out /data/out
-COPY --from=builder /work/out /data/kept
-COPY --from=0 /work/list /data/
+COPY --from=builder --chown=app:extra /made/out /data/out
+COPY --from=builder /made/out /data/kept
+COPY --from=0 /made/list /data/
 COPY --chmod=755 run.sh /usr/bin/
 COPY <<one <<"two" /texts/
 $FROM_BASE
@@ -349,9 +349,11 @@ def test_daemon_that_is_killed_leaves_nothing_half(own, hearth, small):
 
 def test_many_commands_and_much_output(hearth, small, context):
     lines = "\n".join(f"RUN echo {i} >> /count" for i in range(66))
-    write(context, f"FROM small\nRUN dd if=/dev/zero bs=65536 count=64 | head -c 3000000\n{lines}\n")
+    loud = "i=0; while [ $i -lt 20000 ]; do echo 'xyzä€ and more of it'; i=$((i+1)); done"
+    write(context, f"FROM small\nRUN {loud}\n{lines}\n")
     done = build(hearth, context, tag="many:1")
     assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr.count("xyzä€ and more of it\n") == 20000
     assert run(hearth, "many:1", "wc", "-l", "/count") == "66 /count\n"
 
 

@@ -1,4 +1,5 @@
 """Images of registries, layouts and archives: what they unpack to, what they may not do, what may go wrong."""
+import gzip
 import json
 import os
 import pathlib
@@ -212,14 +213,33 @@ def test_links_to_the_host_stay_in_the_image(store, registry, tmp_path):
         assert (root / "rooted").read_text() == "x"
 
 
-def test_bomb_of_entries_and_of_bytes_is_refused(store, tmp_path):
-    """A million entries that compress to nothing; and a layer that expands without end."""
+def test_bomb_of_entries_is_refused(store, tmp_path):
+    """A million entries that compress to nothing."""
     block = tarfile.TarInfo("x")
     entry = block.tobuf()
     layout = Layout(tmp_path / "layout")
     layout.image("v1", [entry * 1_000_001 + b"\0" * 1024])
     error = store.fails("bomb", "import", layout.dir)
     assert "more than a million entries" in error
+
+
+@pytest.mark.full
+def test_bomb_of_bytes_is_refused(store, tmp_path):
+    """A few megabytes that become many gigabytes."""
+    info = tarfile.TarInfo("zeros")
+    info.size = 20 << 30
+    part = gzip.compress(bytes(64 << 20), 9)
+    layout = Layout(tmp_path / "layout")
+    blob = layout.blob(gzip.compress(info.tobuf(tarfile.GNU_FORMAT)) + part * 320, oci.OCI + "layer.v1.tar+gzip")
+    document = {"architecture": "amd64", "os": "linux", "config": {},
+                "rootfs": {"type": "layers", "diff_ids": ["sha256:" + "0" * 64]}}
+    manifest = {"schemaVersion": 2, "mediaType": oci.OCI + "manifest.v1+json", "layers": [blob],
+                "config": layout.blob(json.dumps(document).encode(), oci.OCI + "config.v1+json")}
+    layout.tag("v1", layout.blob(json.dumps(manifest).encode(), oci.OCI + "manifest.v1+json"))
+    error = store.fails("bomb", "import", layout.dir)
+    assert "more than a hundred times its size" in error
+    used = sum(p.stat().st_blocks * 512 for p in store.cache.rglob("*") if p.is_file())
+    assert used < 100 << 20, used
 
 
 def test_manifests_that_lie(registry, store, tmp_path):
@@ -454,6 +474,30 @@ def test_run_by_reference_with_the_image_s_configuration(own_oci, registry, tmp_
     assert shown["config"]["User"] == "app:app" and shown["layers"] == 1 and shown["ready"]
     done = h.cli("create", "--image", registry.host + "/no/such:image", text=True)
     assert done.returncode != 0 and "no such manifest" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_shells_of_the_zoo(shell, own_oci, registry, tmp_path):
+    """Images whose only shell is this one: exec, a session that keeps its state, a program that is not there."""
+    h, _ = own_oci
+    root = tmp_path / "root"
+    for name in ("bin", "etc", "tmp"):
+        (root / name).mkdir(parents=True)
+    images.copy_program(root, f"/bin/{shell}", f"/bin/{shell}")
+    if shell == "dash":
+        (root / "bin/sh").symlink_to("dash")
+    layout = Layout(tmp_path / "layout")
+    layout.image("v1", [Layer().tree(root)], config={"Env": ["PATH=/bin"]})
+    box = h.create(registry.push(layout, "v1", f"run/{shell}:v1"))
+    try:
+        assert box.exec(f"/bin/{shell}", "-c", "echo $0 $((6 * 7))")["stdout"] == f"/bin/{shell} 42\n"
+        assert box.run("cd /tmp; export X=kept; f() { echo \"$X in $PWD\"; }")["exit_code"] == 0
+        assert box.run("f")["stdout"] == "kept in /tmp\n"
+        assert box.run("(exit 7)")["exit_code"] == 7
+        with pytest.raises(Exception, match="command_not_found"):
+            box.exec("/bin/nothing")
+    finally:
+        box.remove()
 
 
 def test_single_static_program(own_oci, registry, tmp_path):

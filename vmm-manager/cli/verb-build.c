@@ -144,14 +144,33 @@ static char *build_path(struct cli *cli, const struct build_context *c, struct e
 
 /* ---- what comes back ---- */
 
+/* Output that is no UTF-8, or was cut within a character, comes as {"base64": "…"}. */
+static void print_base64(const char *text)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = 0;
+    unsigned n = 0;
+
+    for (; *text && *text != '='; text++) {
+        const char *digit = strchr(digits, *text);
+
+        if (!digit)
+            return;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        n += 6;
+        if (n >= 8) {
+            n -= 8;
+            (void)fputc((int)(bits >> n & 0xff), stderr);
+        }
+    }
+}
+
 static void print_output(const json_t *value)
 {
-    const char *text = json_string_value(value);
-
-    if (text)
-        (void)fputs(text, stderr);
+    if (json_is_string(value))
+        (void)fputs(json_string_value(value), stderr);
     else
-        (void)fputs("(bytes that are no text)\n", stderr);
+        print_base64(client_string(value, "base64"));
 }
 
 static void print_step(const json_t *step)
@@ -190,6 +209,15 @@ static int take_line(struct cli *cli, const char *line, json_t **ret, struct err
     }
     if (cli->options.quiet)
         return 0;
+    value = json_object_get(json, "progress");
+    if (value) {
+        json_t *percent = json_object_get(value, "percent");
+
+        progress_update(&cli->progress, client_string(value, "step"),
+                        json_is_integer(percent) ? (int)json_integer_value(percent) : -1);
+        return 0;
+    }
+    cli_progress_end(cli);
     if ((value = json_object_get(json, "step")))
         print_step(value);
     else if ((value = json_object_get(json, "step_done")))
@@ -198,8 +226,7 @@ static int take_line(struct cli *cli, const char *line, json_t **ret, struct err
         (void)fprintf(stderr, "warning: %s\n", json_string_value(value));
     else if ((value = json_object_get(json, "stdout")) || (value = json_object_get(json, "stderr")))
         print_output(value);
-    else if ((value = json_object_get(json, "progress")) && cli->options.verbose)
-        (void)fprintf(stderr, "  %s\n", client_string(value, "step"));
+    cli_progress_begin(cli, NULL); /* for what takes long until the next line */
     return 0;
 }
 
@@ -249,8 +276,11 @@ int verb_image_build(struct cli *cli, char **args, uint32_t count)
         path = build_path(cli, &c, &err);
         r = path ? 0 : error_fill(&err, -ENOMEM, "image build");
     }
-    if (r == 0)
+    if (r == 0) {
+        cli_progress_begin(cli, "sending the context");
         r = build(cli, path, c.fd, &image, &err);
+        cli_progress_end(cli);
+    }
     if (r < 0)
         return cli_fail(cli, &err);
     if (cli->options.json)
