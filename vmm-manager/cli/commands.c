@@ -107,11 +107,9 @@ const struct command commands[] = {
      OPT(DOCKERFILE) | OPT(TAG) | OPT(BUILD_ARG) | OPT(TARGET) | OPT(NO_CACHE) | OPT(PLATFORM) |
          OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND),
      NEVER, COMPLETE_FILE, verb_image_build, "Build an image from a Dockerfile",
-     "CONTEXT is a directory, or - for a tar on stdin. Every RUN step is a command in a sandbox, "
-     "of\n"
-     "the size that the options say. Steps that were taken before with the same files, commands "
-     "and\n"
-     "arguments are not taken again.",
+     "CONTEXT is a directory, or - for a tar on stdin. Every RUN step is a command in a sandbox\n"
+     "of the size that the options say. Steps that were taken before with the same files,\n"
+     "commands and arguments are not taken again.",
      NULL},
     {"image inspect", "NAME", 1, 1, 0, NEVER, COMPLETE_IMAGE, verb_image_inspect,
      "Show all about an image, as JSON", NULL, NULL},
