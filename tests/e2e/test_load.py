@@ -82,7 +82,7 @@ def send_broken(address, request):
     with socket.create_connection(address, timeout=30) as sock:
         try:
             sock.sendall(request)
-            sock.settimeout(0.1)  # for a request that is not complete the daemon waits
+            sock.settimeout(0.03)  # for a request that is not complete the daemon waits
             answer = sock.recv(1 << 16)
         except OSError:
             return 0  # cut off, or still waited for: as good an answer
