@@ -126,6 +126,26 @@ static int take_zeros(struct scan *s, uint64_t offset, uint64_t size)
     return r;
 }
 
+int scan_punch(int fd)
+{
+    struct map none = {0};
+    struct scan s = {.fd = fd, .map = &none};
+    uint8_t page[MAP_PAGE_BYTES];
+    int r = 0;
+
+    for (uint64_t offset = 0; r >= 0; offset += sizeof(page)) {
+        ssize_t n = pread(fd, page, sizeof(page), (off_t)offset);
+
+        if (n < 0)
+            return -errno;
+        if ((size_t)n < sizeof(page))
+            break; /* the last one may be a part, and stays */
+        if (scan_is_zero(page, sizeof(page)))
+            r = take_zeros(&s, offset, sizeof(page));
+    }
+    return r < 0 ? r : punch(&s);
+}
+
 /* The pages of an extent's part that lies in the chunk. */
 static int take_pages(struct scan *s, const uint8_t *data, uint64_t offset, uint64_t size)
 {

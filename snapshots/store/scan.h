@@ -20,4 +20,6 @@ int scan_holes(int fd, const char *path, const struct map *m, struct error *err)
  * snapshot would not say which pages it holds. ERR_UNSUPPORTED when not.
  */
 int scan_probe(const char *dir, struct error *err);
+/* Pages of zeros become holes, in a file that has no map. 0 or a negative errno. Blocks. */
+int scan_punch(int fd);
 bool scan_is_zero(const void *data, size_t size);

@@ -15,6 +15,8 @@
 #include "store/step.h"
 #include "store/store-internal.h"
 
+#define EARLY_WRITE_BYTES ((off_t)32 * 1024 * 1024)
+
 struct snapshot_writer {
     struct snapshot_store *store; /* ref */
     char id[MANIFEST_ID_SIZE];
@@ -169,6 +171,9 @@ static int seal_state(const char *dir, struct manifest_file *ret, struct error *
     r = blake_fd(fd, ret->digest);
     if (r < 0)
         return error_set(err, -r, "read '%s': %s", path, errno_text(-r));
+    r = scan_punch(fd); /* QEMU's is mostly tables of queues that no device has */
+    if (r < 0)
+        return error_set(err, -r, "make holes in '%s': %s", path, errno_text(-r));
     (void)snprintf(ret->name, sizeof(ret->name), "%s", SNAPSHOT_STATE);
     return sync_fd(fd, path, err);
 }
@@ -180,6 +185,7 @@ static int seal_data(const char *dir, const char *name, bool memory, struct mani
     _cleanup_(map_done) struct map map = {0};
     _cleanup_free_ char *path = NULL, *map_name = string_printf("%s.map", name);
     _cleanup_close_ int fd = -EBADF;
+    struct stat st;
     int r;
 
     if (!map_name)
@@ -187,8 +193,9 @@ static int seal_data(const char *dir, const char *name, bool memory, struct mani
     r = open_written(dir, name, &path, &fd, &files[0].size_bytes, err);
     if (r < 0)
         return r;
-    /* The kernel starts to write while the digests are made. */
-    (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    /* The kernel starts to write while the digests are made; of a small file the zeros go first. */
+    if (fstat(fd, &st) == 0 && st.st_blocks * 512 >= EARLY_WRITE_BYTES)
+        (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     r = scan_file(fd, path, /* keep_zeros= */ memory, &map, err);
     if (r >= 0)
         r = sync_fd(fd, path, err);

@@ -162,8 +162,9 @@ int bench_hibernate(struct bench *b, struct bench_group *g, struct error *err)
     add_sleep_rows(g, "idle", &idle);
     (void)snprintf(what, sizeof(what), "%llu MiB touched", (unsigned long long)b->touch_mib);
     add_sleep_rows(g, what, &much);
-    (void)snprintf(g->note, sizeof(g->note),
-                   "written: all files of the snapshot; also device state, maps and manifest");
+    (void)snprintf(
+        g->note, sizeof(g->note),
+        "written: all files of the snapshot, device state, maps and manifest too, but no zeros");
     for (uint64_t i = 0; i < rounds && r >= 0; i++) {
         bench_progress(b, "sleeps", i, 2 * rounds);
         r = sleep_once(b, &idle, err);
@@ -184,7 +185,7 @@ int bench_pause(struct bench *b, struct bench_group *g, struct error *err)
     _cleanup_free_ char *fork_path = client_path("/v1/sandboxes/{}/fork", b->id);
     _cleanup_free_ char *path = client_path("/v1/sandboxes/{}", b->id);
     struct bench_row *idle = bench_add_row(g, "ms", -1, "stands still for a fork, idle");
-    struct bench_row *much = bench_add_row(g, "ms", 0, "stands still for a fork, %llu MiB touched",
+    struct bench_row *much = bench_add_row(g, "ms", -1, "stands still for a fork, %llu MiB touched",
                                            (unsigned long long)b->touch_mib);
     uint64_t rounds = fewer(b);
     int r = 0;
