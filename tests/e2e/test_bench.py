@@ -63,8 +63,9 @@ def test_bench_measures_everything_and_leaves_nothing(daemon, tmp_path):
             check_svg(out / f"{group['name']}.svg", drawn)
     rows = {row["name"]: row for group in report["groups"] for row in group["rows"]}
     assert rows["claim from the pool"]["against"] == "empty call"
-    assert rows["claim from the pool"]["ratio"] > 1
-    assert rows["fork of 8"]["ratio"] > 1
+    assert rows["fork of 8"]["against"] == "one restore of a checkpoint"
+    for name in ("claim from the pool", "fork of 8"):  # what they are worth, so few of them do not say
+        assert rows[name]["ratio"] > 0 and rows[name]["reach"] > 1
     assert rows["create, then first output of a command"]["min"] > rows["create"]["min"]
     touched = next(row for name, row in rows.items() if name.startswith("memory changed,") and "touched" in name)
     written = next(row for name, row in rows.items() if name.startswith("written,") and "touched" in name)
