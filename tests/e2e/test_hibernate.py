@@ -104,7 +104,7 @@ def test_sleep_by_idleness_loses_nothing(own, request):
 
 def test_sleep_at_the_end_of_its_time_loses_nothing(own, request):
     deaths = Deaths(own)
-    witness = Witness(own, timeout_sec=10, on_timeout="hibernate")
+    witness = Witness(own, timeout_sec=15, on_timeout="hibernate")
     box = witness.box
 
     def check():
@@ -120,7 +120,7 @@ def test_sleep_at_the_end_of_its_time_loses_nothing(own, request):
                     asleep(own, box)
     count = cycles(request, 2)
     for _ in range(count):
-        deaths.maybe(10)  # awake, falling asleep, asleep
+        deaths.maybe(15)  # awake, falling asleep, asleep
         asleep(own, box)
         assert "expires" not in own.client.get(box.url)
         deaths.maybe_during(lambda: box.exec("true"), 1)

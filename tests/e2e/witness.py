@@ -3,6 +3,8 @@ import hashlib
 import os
 import time
 
+from client import ApiError
+
 MIB = 1 << 20
 
 
@@ -20,12 +22,21 @@ class Witness:
         self.box.run("mkdir /ram; mount -t tmpfs -o size=90% tmpfs /ram")
         for path, size in (("/ram/half", memory_mib // 2 * MIB), ("/root/disk", 8 * MIB)):
             data = os.urandom(size)
-            self.box.client.request("PUT", f"{self.box.url}/files", data, query={"path": path}, raw=True)
+            self.put(path, data)
             self.sums[path] = hashlib.sha256(data).hexdigest()
         self.box.run("cd /var; kept=yes; exec 7>/root/open; echo before >&7")
         self.box.run("(i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done > /root/count 2>/dev/null) &")
         self.identity = self.box.run("cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname")["stdout"]
         self.counted = 0
+
+    def put(self, path, data):
+        """A sandbox with a short life may fall asleep in the middle of it; then anew."""
+        for attempt in range(5):
+            try:
+                return self.box.client.request("PUT", f"{self.box.url}/files", data, query={"path": path}, raw=True)
+            except (ApiError, OSError):
+                if attempt == 4:
+                    raise
 
     def check_sums(self):
         out = self.box.exec("sha256sum", *self.sums, http_timeout=600)["stdout"]
