@@ -4,6 +4,7 @@ import os
 import time
 
 from client import ApiError
+from conftest import BACKEND, wait_until
 
 MIB = 1 << 20
 
@@ -69,6 +70,15 @@ class Witness:
         self.check_counter()
         if sums:
             self.check_sums()
+
+
+def used_ones_go(hearth):
+    """What a sandbox was woken from goes. Firecracker keeps a record of what changes since, so there it stays as long
+    as the sandbox."""
+    if BACKEND == "firecracker":
+        assert {one["kind"] for one in snapshots(hearth)} <= {"hibernated", "fork"}
+    else:
+        wait_until(lambda: stored(hearth) == [], "the used snapshot to go")
 
 
 def snapshots(hearth):
