@@ -41,6 +41,12 @@ static void scan_set(const char *word, bool *errexit, bool *xtrace)
         *xtrace = true;
 }
 
+static void scan_sets(const char *text, bool *errexit, bool *xtrace)
+{
+    for (const char *p = strstr(text, "set -"); p; p = strstr(p + 5, "set -"))
+        scan_set(p + 5, errexit, xtrace);
+}
+
 /* 0: nothing may be appended to the text; 1: when errexit is on; 2: always, it turns errexit on. */
 static int keep_flag(const char *text, size_t size)
 {
@@ -48,8 +54,7 @@ static int keep_flag(const char *text, size_t size)
 
     if (size == 0 || text[size - 1] == '\\' || strstr(text, "<<") || strstr(text, "xtrace"))
         return 0;
-    for (const char *p = strstr(text, "set -"); p; p = strstr(p + 5, "set -"))
-        scan_set(p + 5, &errexit, &xtrace);
+    scan_sets(text, &errexit, &xtrace);
     if (xtrace)
         return 0;
     return errexit ? 2 : 1;
@@ -217,7 +222,10 @@ int session_script_restore(struct buf *line, enum session_takes takes, bool bash
 
 bool session_script_may_trap(const char *text)
 {
-    if (strstr(text, "trap") || strstr(text, "source") || strstr(text, "eval"))
+    bool errexit = false, xtrace = strstr(text, "xtrace");
+
+    scan_sets(text, &errexit, &xtrace);
+    if (xtrace || strstr(text, "trap") || strstr(text, "source") || strstr(text, "eval"))
         return true;
     for (const char *p = strstr(text, ". "); p; p = strstr(p + 1, ". "))
         if (p == text || strchr(" \t\n;&|({", p[-1]))

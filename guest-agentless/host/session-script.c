@@ -53,8 +53,11 @@
  *   them for each command.
  * - bash's loop has a short way for a shell whose options are those of the start, after a command
  *   that succeeded, and __hearth_next for all else (__hearth_f is 1): under emulation every step
- *   counts, and a function is copied to be run. What might change how the short way works
- * (`builtin`, posix mode) goes by lines, after which __hearth_next looks.
+ *   counts, and a function is copied to be run. Its first test stands in the open: when a text
+ *   that went the short way leaves `set -x` on, the trace shows that one test. Texts that may do so
+ *   go the long way, as all do from then on; there, __hearth_next comes before the test. What might
+ *   change how the short way works (`builtin`, posix mode) goes by lines, after which __hearth_next
+ *   looks.
  */
 /* clang-format off */
 #define TRUE_COMMAND "case . in .) ;; esac"
@@ -64,7 +67,7 @@
     "case $__hearth_int in 1) ;; *) " B "eval \"$__hearth_trap\"" CLOSE ";; esac"
 
 /* W: the pipe to us; B, S: in front of builtins and of special builtins. */
-#define LINE_FUNCTIONS(W, B, S, CLOSE)                                                             \
+#define LINE_FUNCTIONS(W, B, S, CLOSE, RETURN)                                                     \
     "__hearth_nl=$1 __hearth_seq=0 __hearth_text= __hearth_in= __hearth_x= __hearth_a= "           \
     "__hearth_s= __hearth_status=0 __hearth_trap= __hearth_list= __hearth_keep= __hearth_int=; "   \
     "shift; "                                                                                      \
@@ -75,7 +78,7 @@
     "}; "                                                                                          \
     "__hearth_t() { __hearth_trap=$1; " S "trap '" EXIT_TRAP(B, CLOSE) "' EXIT; }; "               \
     "__hearth_p() { " B "printf 'P %s\\0' \"$1\" >&" W "; }; "                                     \
-    "__hearth_ret() { " S "return \"$__hearth_status\"; }; "
+    "__hearth_ret() { " RETURN S "return \"$__hearth_status\"; }; "
 
 /* FIND prepares, so that W is the pipe to us. */
 #define EXIT_FUNCTION(FIND, W, NUMBER, B, S, DUMP)                                                         \
@@ -207,7 +210,7 @@
                     "case $__hearth_seq in '') " BASH_READ_BLOCK ";; esac;; "                      \
             "esac; "                                                                               \
         "done; "                                                                                   \
-        "__hearth_f=1; "                                                                           \
+        "__hearth_f=${3-}1; "                                                                      \
         "case $__hearth_b in [\\ :]*) __hearth_b=.${__hearth_b:1};; esac; "                        \
         "case $__hearth_keep$__hearth_x$__hearth_a$- in 2*|?1*|?a*|*e*) __hearth_on;; esac; "      \
     "}; "
@@ -223,10 +226,10 @@
         "__hearth_status=${__hearth_s:-$1}; "                                                      \
         "case $__hearth_list in 1) __hearth_traps;; esac; "                                        \
         "__hearth_s= __hearth_in= __hearth_list= __hearth_keep=1; "                                \
-        "case $SHELLOPTS in *posix*) __hearth_f=1;; *) __hearth_f=;; esac; "                       \
+        "case $SHELLOPTS in *posix*) __hearth_f=${3-}1;; *) __hearth_f=${3-};; esac; "             \
         BASH_TELL("%s") "\"$__hearth_status\" \"$__hearth_b${PWD-}\" >&31; "                       \
         BASH_READ_BLOCK                                                                            \
-        "case $__hearth_f$__hearth_status$__hearth_x$__hearth_a$-$__hearth_b in "                  \
+        "case ${__hearth_f#n}$__hearth_status$__hearth_x$__hearth_a$-$__hearth_b in "              \
             "0hBc[\\ :]*) ;; "                                                                     \
             "*) __hearth_more \"$@\";; "                                                           \
         "esac; "                                                                                   \
@@ -236,17 +239,21 @@
  * The short way is for a shell with its options as they were, after a command that succeeded: under
  * emulation, each step more is time that can be measured. bash copies a function to run it.
  */
+/* DONE is "n" where the loop's test comes after it: __hearth_f begins with it then. */
+#define BASH_NEXT(DONE) "{ __hearth_next \"$?\" \"$__hearth_nl\"" DONE "; } 2>&32"
 #define BASH_LOOP(OPTIONS)                                                                         \
     "builtin trap '" EXIT_TRAP("builtin ", BASH_TRAP_CLOSE) "' EXIT; "                             \
     "shopt -s expand_aliases; " OPTIONS                                                            \
     "while " TRUE_COMMAND "; do "                                                                  \
-        "while { case $?$__hearth_f$- in "                                                         \
+        "while case $?$__hearth_f$- in "                                                           \
             "0hBc) " BASH_TELL("0") "\"$__hearth_b$PWD\" >&31; " BASH_READ_BLOCK ";; "             \
-            "*) __hearth_next \"$?\" \"$__hearth_nl\";; "                                          \
-        "esac; } 2>&32; do "                                                                       \
+            "0nhBc) __hearth_f=;; 0n1*) ;; "                                                       \
+            "*) " BASH_NEXT("") ";; "                                                              \
+        "esac; do "                                                                                \
             "case $__hearth_b in "                                                                 \
                 "\\ " BLOCK_END ") builtin eval \"$__hearth_b\";; "                                \
-                ":" BLOCK_END ") builtin read \"-rN${__hearth_b:1:4}\" -u30 __hearth_text || "                 \
+                ":" BLOCK_END ") "                                                                 \
+                    "builtin read \"-rN${__hearth_b:1:4}\" -u30 __hearth_text || "                 \
                         "{ __hearth_body \"$?\"; } 2>&32; "                                        \
                     "builtin eval \" $__hearth_text\";; "                                          \
                 "*) case $__hearth_f in '') "                                                      \
@@ -256,18 +263,21 @@
                     "case $__hearth_in in "                                                        \
                         "'') builtin command eval \" $__hearth_text\";; "                          \
                         "*) builtin command eval \" $__hearth_text\" <\"$__hearth_in\";; "         \
-                    "esac;; "                                                                      \
+                    "esac; "                                                                       \
+                    BASH_NEXT(" n") " || " TRUE_COMMAND ";; "                                      \
             "esac; "                                                                               \
         "done; "                                                                                   \
     "done"
 
+/* `break` comes to the loop's test: __hearth_next is due. `set -a` may be on and exports it. */
+#define BASH_RETURN "__hearth_f=1; builtin declare -g +x __hearth_f; "
 #define BASH_TRAP_CLOSE " 3<&- 4>&- 29<&-"
 #define BASH_BOOT(OPTIONS)                                                                         \
     "exec 10<>/dev/null 11<&10 12<&10 13<&10 14<&10 15<&10 16<&10 17<&10 18<&10 19<&10 20<&10 "    \
     "21<&10 22<&10 23<&10 24<&10 25<&10 26<&10 27<&10 28<&10 29<&10 30<&- 31<&- 32<&-; "           \
     "{ exec 10<&- 11<&- 12<&- 13<&- 14<&- 15<&- 16<&- 17<&- 18<&- 19<&- 20<&- 21<&- 22<&- 23<&- "  \
     "24<&- 25<&- 26<&- 27<&- 28<&-; "                                                              \
-    LINE_FUNCTIONS("31", "builtin ", "builtin ", BASH_TRAP_CLOSE)                                  \
+    LINE_FUNCTIONS("31", "builtin ", "builtin ", BASH_TRAP_CLOSE, BASH_RETURN)                     \
     EXIT_FUNCTION("case $BASHPID in $$) ;; *) builtin return \"$1\";; esac; "                      \
                   "__hearth_w=31; builtin true >&31 || __hearth_w=4; ", "$__hearth_w",             \
                   "0",                   "builtin ", "builtin ", BASH_DUMP)                                               \
@@ -278,7 +288,7 @@
 #define SH_CLOSE " 8<&- 9>&-"
 #define SH_BOOT(OPTIONS)                                                                           \
     "exec 8<&3 9>&4 3<&- 4>&-; "                                                                   \
-    LINE_FUNCTIONS("9", "command ", "", SH_CLOSE)                                                  \
+    LINE_FUNCTIONS("9", "command ", "", SH_CLOSE, "")                                              \
     EXIT_FUNCTION("", "9", "${__hearth_seq:-0}", "command ", "", SH_DUMP)                                                \
     SH_NEXT_FUNCTION("9", "command ", "", "command", "", "IFS= command read -r __hearth_line <&8")    \
     SH_LOOP("command ", "", OPTIONS, "command", SH_CLOSE, SH_CLOSE)

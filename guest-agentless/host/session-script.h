@@ -53,7 +53,7 @@ int session_script_probe(struct buf *line, uint64_t number);
 int session_script_restore(struct buf *line, enum session_takes takes, bool bash, const char *cwd,
                            const char *dump, size_t size);
 
-/* True when the text may change the shell's traps, now or through a function it defines. */
+/* True when the text may change the shell's traps or tracing, now or by a function it defines. */
 bool session_script_may_trap(const char *text);
 
 /*

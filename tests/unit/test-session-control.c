@@ -322,4 +322,8 @@ TEST(texts_that_may_set_traps_are_recognised)
     ASSERT_TRUE(session_script_may_trap("a;. ./env"));
     ASSERT_TRUE(session_script_may_trap("source env"));
     ASSERT_FALSE(session_script_may_trap("echo a. b"));
+    ASSERT_FALSE(session_script_may_trap("set -e; set +x"));
+    ASSERT_TRUE(session_script_may_trap("set -ex"));
+    ASSERT_TRUE(session_script_may_trap("f() { set -x; }"));
+    ASSERT_TRUE(session_script_may_trap("set -o xtrace"));
 }
