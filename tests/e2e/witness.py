@@ -21,7 +21,10 @@ class Witness:
         self.box = hearth.create("base", memory_mib=memory_mib, **spec)
         self.sums = {}
         self.box.run("mkdir /ram; mount -t tmpfs -o size=90% tmpfs /ram")
-        for path, size in (("/ram/half", memory_mib // 2 * MIB), ("/root/disk", 8 * MIB)):
+        # Half of the memory, or what a large kernel leaves of it.
+        free = int(self.box.run("awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo")["stdout"])
+        half = min(memory_mib // 2, free * 2 // 3)
+        for path, size in (("/ram/half", half * MIB), ("/root/disk", 8 * MIB)):
             data = os.urandom(size)
             self.put(path, data)
             self.sums[path] = hashlib.sha256(data).hexdigest()
