@@ -158,17 +158,6 @@ static int put_content(struct layer_writer *w, const struct walk_entry *e)
     return r < 0 ? error_set(w->err, -r, "write: %s", errno_text(-r)) : 0;
 }
 
-static bool take_type(mode_t mode, enum tar_type *ret)
-{
-    *ret = S_ISREG(mode)   ? TAR_FILE
-           : S_ISDIR(mode) ? TAR_DIR
-           : S_ISLNK(mode) ? TAR_SYMLINK
-           : S_ISCHR(mode) ? TAR_CHAR
-           : S_ISBLK(mode) ? TAR_BLOCKDEV
-                           : TAR_FIFO;
-    return !S_ISSOCK(mode);
-}
-
 static int on_entry(const struct walk_entry *e, void *userdata)
 {
     static struct attributes attributes;
@@ -182,7 +171,7 @@ static int on_entry(const struct walk_entry *e, void *userdata)
                           .mtime_nsec = (uint32_t)e->st.st_mtim.tv_nsec};
     int r;
 
-    if (e->order == WALK_AFTER || !take_type(e->st.st_mode, &t.type))
+    if (e->order == WALK_AFTER || !tar_type_of(e->st.st_mode, &t.type))
         return 0;
     if (S_ISCHR(e->st.st_mode) && e->st.st_rdev == 0)
         return put_mark(w, e->path, e->name, ".wh.");

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/strv.h"
-#include "model/text.h"
 #include "oci/reference.h"
 
 #define FILE_MAX ((size_t)4 * 1024 * 1024)

@@ -238,6 +238,17 @@ def own(workdir, cache):
     assert not left, left
 
 
+def daemon_with_pool(workdir, cache):
+    """The body of a fixture: a daemon of its own with pools as users have them."""
+    directory = tempfile.mkdtemp(prefix="p-", dir=workdir)
+    h = Hearth(directory, cache, pool=1).start()
+    yield h
+    left = [item for item in h.clean() if not item.startswith("file ")]  # pooled ones, until the stop
+    left += list((h.state / "sandboxes").glob("*"))
+    shutil.rmtree(directory, ignore_errors=True)
+    assert not left, left
+
+
 SHELLS = {"bash": "base", "dash": "dash", "ash": "ash"}
 _sandboxes = {}
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from client import ApiError
-from conftest import Hearth, processes_naming, wait_until
+from conftest import Hearth, daemon_with_pool, processes_naming, wait_until
 from test_port import ask, key_of, url_of
 
 MIB = 1 << 20
@@ -19,14 +19,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def coder(workdir, cache):
-    """A daemon with pools as users have them."""
-    directory = tempfile.mkdtemp(prefix="c-", dir=workdir)
-    h = Hearth(directory, cache, pool=1).start()
-    yield h
-    left = [item for item in h.clean() if not item.startswith("file ")]  # pooled ones, until the stop
-    left += list((h.state / "sandboxes").glob("*"))
-    shutil.rmtree(directory, ignore_errors=True)
-    assert not left, left
+    yield from daemon_with_pool(workdir, cache)
 
 
 def run(h, language, code, headers=None, **more):

@@ -312,8 +312,8 @@ def test_image_with_a_single_static_binary(hearth):
         box.remove()
 
 
-def test_guest_that_is_all_busy_hears_its_host(box):
-    """PID 1 comes before what the guest's programs do, and what it starts does not."""
+def test_pid_1_comes_before_programs(box):
+    """It is a real-time process and what it starts is not: a guest that is all busy hears its host."""
     policy = "rev /proc/{}/stat | cut -d' ' -f12 | rev"  # from the end: a name may hold blanks
     assert box.exec("sh", "-c", policy.format(1))["stdout"] == "1\n"
     assert box.exec("sh", "-c", policy.format("self"))["stdout"] == "0\n"

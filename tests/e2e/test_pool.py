@@ -2,27 +2,18 @@
 import concurrent.futures
 import http.client
 import os
-import shutil
 import signal
-import tempfile
 import time
 
 import pytest
 from client import ApiError
-from conftest import Hearth, processes_naming, wait_until
+from conftest import daemon_with_pool, processes_naming, wait_until
 from test_clone import IDENTITY
 
 
 @pytest.fixture
 def pooled(workdir, cache):
-    """A daemon of the test's own with pools as users have them."""
-    directory = tempfile.mkdtemp(prefix="p-", dir=workdir)
-    h = Hearth(directory, cache, pool=1).start()
-    yield h
-    left = [item for item in h.clean() if not item.startswith("file ")]  # pooled ones, until the stop
-    left += list((h.state / "sandboxes").glob("*"))
-    shutil.rmtree(directory, ignore_errors=True)
-    assert not left, left
+    yield from daemon_with_pool(workdir, cache)
 
 
 def pool_of(h):

@@ -9,10 +9,10 @@
 #include <wslay/wslay.h>
 
 #include "api/sha1.h"
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/strv.h"
-#include "model/text.h"
 
 #define CLOSE_WAIT_USEC (5 * USEC_PER_SEC)
 #define READS_PER_EVENT 4u /* then others have their turn */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define NAME_SIZE 100u
 #define ID_MAX UINT64_C(07777777)
@@ -14,6 +15,17 @@ struct ustar {
     char magic[6], version[2], uname[32], gname[32], major[8], minor[8], prefix[155], rest[12];
 };
 static_assert(sizeof(struct ustar) == TAR_BLOCK, "one block");
+
+bool tar_type_of(mode_t mode, enum tar_type *ret)
+{
+    *ret = S_ISREG(mode)   ? TAR_FILE
+           : S_ISDIR(mode) ? TAR_DIR
+           : S_ISLNK(mode) ? TAR_SYMLINK
+           : S_ISCHR(mode) ? TAR_CHAR
+           : S_ISBLK(mode) ? TAR_BLOCKDEV
+                           : TAR_FIFO;
+    return !S_ISSOCK(mode);
+}
 
 size_t tar_padding(uint64_t size)
 {

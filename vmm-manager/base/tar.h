@@ -1,7 +1,9 @@
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 
@@ -41,6 +43,8 @@ struct tar_entry {
     size_t n_xattrs;
 };
 
+/* The type of a file of this mode; false: archives have none (a socket). */
+bool tar_type_of(mode_t mode, enum tar_type *ret);
 /* Appends the header. -ENOBUFS, -ENOMEM. */
 int tar_put_header(struct buf *out, const struct tar_entry *entry);
 /* Bytes of padding behind content of this size. */

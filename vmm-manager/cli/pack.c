@@ -61,17 +61,6 @@ static int put_content(struct packer *p, int fd, uint64_t size)
     return r < 0 ? r : fd_write_full(p->fd, p->block, tar_padding(size));
 }
 
-static bool take_type(mode_t mode, enum tar_type *ret)
-{
-    *ret = S_ISREG(mode)   ? TAR_FILE
-           : S_ISDIR(mode) ? TAR_DIR
-           : S_ISLNK(mode) ? TAR_SYMLINK
-           : S_ISCHR(mode) ? TAR_CHAR
-           : S_ISBLK(mode) ? TAR_BLOCKDEV
-                           : TAR_FIFO;
-    return !S_ISSOCK(mode);
-}
-
 static int put_entry(struct packer *p, const char *path, const char *name, const struct stat *st)
 {
     _cleanup_close_ int fd = -EBADF;
@@ -85,7 +74,7 @@ static int put_entry(struct packer *p, const char *path, const char *name, const
     ssize_t n;
     int r;
 
-    if (!take_type(st->st_mode, &t.type))
+    if (!tar_type_of(st->st_mode, &t.type))
         return 0;
     if (t.type == TAR_SYMLINK) {
         n = readlink(path, target, sizeof(target) - 1);

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "cli/base64.h"
 #include "cli/client.h"
+#include "cli/json-bytes.h"
 #include "cli/remote.h"
 
 #define CODE_MAX ((size_t)1024 * 1024) /* as the daemon takes */

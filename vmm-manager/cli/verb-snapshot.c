@@ -71,12 +71,13 @@ static int check_one(struct cli *cli, const char *id, const char *verb, const ch
     return EXIT_DONE;
 }
 
-int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count)
+static int check_all(struct cli *cli, char **args, uint32_t count, const char *verb,
+                     const char *doing)
 {
     int status = EXIT_DONE;
 
     for (uint32_t i = 0; i < count; i++) {
-        int r = check_one(cli, args[i], "verify", "verifying");
+        int r = check_one(cli, args[i], verb, doing);
 
         if (r != EXIT_DONE)
             status = r;
@@ -84,17 +85,14 @@ int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count)
     return status;
 }
 
+int verb_snapshot_verify(struct cli *cli, char **args, uint32_t count)
+{
+    return check_all(cli, args, count, "verify", "verifying");
+}
+
 int verb_snapshot_repair(struct cli *cli, char **args, uint32_t count)
 {
-    int status = EXIT_DONE;
-
-    for (uint32_t i = 0; i < count; i++) {
-        int r = check_one(cli, args[i], "repair", "repairing");
-
-        if (r != EXIT_DONE)
-            status = r;
-    }
-    return status;
+    return check_all(cli, args, count, "repair", "repairing");
 }
 
 int verb_snapshot_rm(struct cli *cli, char **args, uint32_t count)

@@ -1,10 +1,10 @@
 #include "model/text.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/macros.h"
 #include "base/strv.h"
 
@@ -56,35 +56,6 @@ bool utf8_is_valid(const void *data, size_t size)
         i += length;
     }
     return true;
-}
-
-char *base64_encode(const void *data, size_t size)
-{
-    size_t room = sodium_base64_encoded_len(size, sodium_base64_VARIANT_ORIGINAL);
-    char *text = malloc(room);
-
-    if (!text)
-        return NULL;
-    return sodium_bin2base64(text, room, data, size, sodium_base64_VARIANT_ORIGINAL);
-}
-
-int base64_decode(const char *text, size_t size, char **ret_data, size_t *ret_size)
-{
-    size_t room = size / 4 * 3 + 3;
-    size_t got = 0;
-    const char *end = NULL;
-    _cleanup_free_ char *data = malloc(room + 1);
-
-    if (!data)
-        return -ENOMEM;
-    if (sodium_base642bin((unsigned char *)data, room, text, size, NULL, &got, &end,
-                          sodium_base64_VARIANT_ORIGINAL) != 0 ||
-        end != text + size)
-        return -EINVAL;
-    data[got] = '\0';
-    *ret_data = TAKE_PTR(data);
-    *ret_size = got;
-    return 0;
 }
 
 json_t *json_bytes(const void *data, size_t size)

@@ -11,13 +11,6 @@
  */
 bool utf8_is_valid(const void *data, size_t size);
 
-/* Standard alphabet with padding. The string is malloc'd, owned by the caller; NULL: out of memory.
- */
-char *base64_encode(const void *data, size_t size);
-/* Strict; -EINVAL on anything else. The bytes are malloc'd and followed by a NUL that does not
- * count. */
-int base64_decode(const char *text, size_t size, char **ret_data, size_t *ret_size);
-
 /*
  * A string when the bytes are UTF-8 without a NUL, which readers of stored JSON refuse, else
  * {"base64": "…"}. New reference, NULL: out of memory.

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/e2b/handlers.h"
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/strv.h"
 #include "core/keys.h"

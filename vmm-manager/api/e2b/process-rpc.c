@@ -5,9 +5,9 @@
 
 #include "api/e2b/handlers.h"
 #include "api/e2b/process.h"
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/strv.h"
-#include "model/text.h"
 
 /* The service process.Process. */
 #define ARGS_MAX 65536u
