@@ -40,6 +40,15 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="long; ./check --full runs it"))
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What failed is told with the ends of its daemons' logs."""
+    report = (yield).get_result()
+    if report.failed:
+        for h in (value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Hearth)):
+            report.sections.append((f"log of the daemon on {h.state}", h.log()))
+
+
 def jailed_in(state):
     """Pids of Firecrackers of a state directory; apart, as many idle ones as the daemon may keep."""
     used, idle, recorded = [], [], set()

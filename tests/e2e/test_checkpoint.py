@@ -104,7 +104,8 @@ def test_back_from_sleep_failure_and_power_off(own):
     os.kill(own.client.get(box.url)["pid"], 9)
     wait_until(lambda: box.state() == "failed", "the sandbox to fail")
     rollback(box, "mark")
-    assert box.run("echo $v")["stdout"] == "kept\n"
+    # Long enough for whatever was still to come after the old machine's end.
+    assert box.run("sleep 1; echo $v")["stdout"] == "kept\n"
     own.client.post(f"{box.url}/hibernate")  # and sleeps as any other
     assert box.run("echo $v")["stdout"] == "kept\n"
     box.remove()

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -224,6 +225,31 @@ TEST(checkpoints_are_a_tree_and_stay)
         fixture_wait_snapshots(&f, 3);
         fixture_end(&f);
     }
+}
+
+TEST(the_old_machines_end_is_not_the_new_ones)
+{
+    struct fixture f;
+    struct sandbox *sb;
+    struct outcome o;
+    char one[40], id[32];
+    pid_t pid;
+
+    fixture_begin(&f);
+    sb = fixture_sandbox(&f, NULL, NULL);
+    (void)snprintf(id, sizeof(id), "%s", sandbox_id(sb));
+    checkpoint(&f, sb, "one", one);
+    pid = sandbox_pid(sb);
+    ASSERT_EQ(kill(pid, SIGUSR2), 0); /* drops the console: it will be looked for again */
+    while (sandbox_console(sb, NULL))
+        ASSERT_OK(loop_run_once(f.loop, 10 * USEC_PER_MSEC));
+    ASSERT_TRUE(sb->retry != NULL);
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    fixture_wait_state(&f, id, SANDBOX_FAILED);
+    ASSERT_TRUE(!sb->retry);
+    ASSERT_OK(rollback(&f, sb, "one", &o));
+    fixture_ping(&f, sb);
+    fixture_end(&f);
 }
 
 TEST(rollback_that_cannot_be_done_keeps_the_present)

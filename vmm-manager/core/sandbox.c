@@ -351,6 +351,12 @@ void sandbox_drop_console(struct sandbox *sb, const struct error *reason)
 {
     if (sb->state != SANDBOX_RUNNING)
         sb->late_thaw = source_free(sb->late_thaw);
+    if (sb->state != SANDBOX_RUNNING && sb->state != SANDBOX_PAUSING) {
+        /* The machine is done with; the next one's console is not to be looked for again. */
+        sb->retry = source_free(sb->retry);
+        sb->reconnecting = false;
+        sb->reconnected_usec = 0;
+    }
     sandbox_notify_watches(sb, reason);
     sandbox_sessions_detach(sb, reason);
     sb->link = guest_link_free(sb->link);

@@ -167,6 +167,16 @@ async def interactive_python():
 
 
 @case
+async def interactive_at_once():
+    """The prompt after a command may come when the next action is under way, and is not its end."""
+    for _ in range(12):
+        await run("true")
+        r = await run("printf 'go%s\\n' on; read x", is_interactive_command=True, expect=["goon"])
+        assert r.expect_string == "goon", r
+        assert (await run("", is_interactive_quit=True)).exit_code == 0
+
+
+@case
 async def expect_in_a_command():
     r = await run("echo one; echo MARK; sleep 1; echo late", expect=["MARK"])
     assert r.expect_string == "MARK" and r.output == "one\n", r

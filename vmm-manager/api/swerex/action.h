@@ -36,6 +36,7 @@ struct action {
     struct source *timer; /* owned */
     uint64_t number;      /* of the command */
     bool begun, ended;
+    unsigned stale; /* prompts of what was before */
     int status;
     uint64_t end_offset;
     unsigned retries; /* of an interrupt, left */

@@ -12,7 +12,8 @@
  * Theory of operation. A command is checked by `bash -n` first, then sent; it is over when the
  * shell says so and the terminal's output has come as far as it says. An action that runs out of
  * its time is answered and leaves the command alone: what it writes stays for the next action, as
- * the terminal of SWE-ReX keeps it.
+ * the terminal of SWE-ReX keeps it. A command's end is told before the shell is back at its prompt:
+ * that prompt may come when the next action is under way, and does not end it.
  */
 #define QUIET_USEC (200 * USEC_PER_MSEC) /* after an interrupt: what the shell says of its jobs */
 #define EXCEPTIONS "swerex.exceptions."
@@ -189,6 +190,7 @@ static void answer_end(struct action *a)
         shown = text_strip(shown);
     } else if (a->kind == ACTION_QUIT) {
         (void)rex_shell_type(s, " stty -echo\n");
+        s->owed++;
     }
     if (a->kind == ACTION_COMMAND && a->check == CHECK_IGNORE) {
         json_decref(code);
@@ -244,8 +246,10 @@ static void interrupt_prompt(struct action *a)
         set_timer(a, (uint64_t)(MAX(a->timeout_sec, 1.0) * (double)USEC_PER_SEC));
         return;
     }
-    if (a->phase == INTERRUPT_KILL) /* the shell tells of a job's end at the next prompt */
+    if (a->phase == INTERRUPT_KILL) { /* the shell tells of a job's end at the next prompt */
         (void)rex_shell_type(a->shell, "\n");
+        a->shell->owed++;
+    }
     a->phase = INTERRUPT_QUIET;
     set_timer(a, QUIET_USEC);
 }
@@ -263,6 +267,10 @@ static void on_event(void *owner, const struct shell_event *event)
     }
     if (event->word == SHELL_BEGUN && event->number == a->number)
         a->begun = true;
+    if (event->word == SHELL_PROMPT && a->stale > 0) {
+        a->stale--;
+        return;
+    }
     bool prompt = event->word == SHELL_PROMPT &&
                   (a->kind == ACTION_INTERACTIVE || a->kind == ACTION_QUIT ? true : a->begun);
     if ((event->word == SHELL_ENDED && event->number == a->number && a->number > 0) || prompt) {
@@ -332,6 +340,7 @@ static void action_go(struct action *a)
         break;
     case ACTION_INTERACTIVE:
     case ACTION_QUIT:
+        a->stale = a->shell->owed;
         r = rex_shell_type(a->shell, a->command);
         if (r >= 0)
             r = rex_shell_type(a->shell, "\n");

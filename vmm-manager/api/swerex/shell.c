@@ -165,6 +165,12 @@ static void take_word(struct rex_shell *s, const char *word, uint64_t offset)
     event.word = kind == 'B' ? SHELL_BEGUN : kind == 'E' ? SHELL_ENDED : SHELL_PROMPT;
     event.number = number;
     event.status = status & 0xff;
+    if (event.word == SHELL_BEGUN)
+        s->owed = 0;
+    else if (event.word == SHELL_ENDED)
+        s->owed++;
+    else if (s->owed > 0)
+        s->owed--;
     if (s->ops)
         s->ops->event(s->owner, &event);
 }

@@ -49,6 +49,7 @@ struct rex_shell {
     struct buf input; /* for the shell, until it takes it: see shell_type(), shell_send() */
     struct buf lines;
     uint64_t number; /* of the last command */
+    unsigned owed;   /* prompts still to come of what has been answered */
     bool dead;
     const struct shell_ops *ops; /* weak: who waits; NULL: nobody */
     void *owner;
