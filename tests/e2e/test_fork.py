@@ -9,7 +9,7 @@ import pytest
 
 from client import ApiError, Sandbox
 from conftest import processes_naming, wait_until
-from witness import stored, used_ones_go
+from witness import COUNTER, stored, used_ones_go
 
 
 def children(hearth, answer):
@@ -29,7 +29,7 @@ def test_children_are_copies_with_identities_of_their_own(own):
     box.write("/root/disk", data)
     box.write("/dev/shm/memory", data)
     box.run("cd /tmp; v=kept; f() { echo $v; }; sleep 1000 & job=$!")
-    box.run("(i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done > /root/count 2>/dev/null) &")
+    box.run(COUNTER)
     before = box.run("cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname")["stdout"]
     forked = children(own, own.client.post(f"{box.url}/fork", {"count": 4, "name": "kid"}))
     assert sorted(kid.info["name"] for kid in forked) == ["kid-1", "kid-2", "kid-3", "kid-4"]

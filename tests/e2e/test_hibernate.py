@@ -10,7 +10,7 @@ import pytest
 
 from client import ApiError
 from conftest import BACKEND, processes_naming, wait_until
-from witness import Witness, snapshots, stored, used_ones_go
+from witness import COUNTER, Witness, snapshots, stored, used_ones_go
 
 
 def vmms(hearth):
@@ -214,7 +214,7 @@ def test_resume_at_any_point_of_a_pause(own, request):
     """The request is answered and the state is right, whatever the pause had come to."""
     rng = random.Random(4)
     box = own.create("base")
-    box.run("n=0; (i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done > /root/count 2>/dev/null) &")
+    box.run("n=0; " + COUNTER)
     began = time.monotonic()
     own.client.post(f"{box.url}/hibernate")
     whole = time.monotonic() - began
@@ -289,7 +289,7 @@ def test_vmm_killed_while_it_falls_asleep(own):
 def test_daemon_killed_at_any_point_of_a_pause_or_resume(own, request):
     rng = random.Random(5)
     box = own.create("base")
-    box.run("n=0; (i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done > /root/count 2>/dev/null) &")
+    box.run("n=0; " + COUNTER)
     count = 0
     for number in range(cycles(request, 8)):
         def change():
