@@ -210,7 +210,7 @@ static void step_machine(struct sandbox *sb)
         progress(c, "restore", -1);
         (void)snprintf(memory, sizeof(memory), "%s/%s", template_dir(c->template), TEMPLATE_MEMORY);
         (void)snprintf(state, sizeof(state), "%s/%s", template_dir(c->template), TEMPLATE_STATE);
-        r = backend->ops->restore(backend, &spec, &saved, now + core_restore_timeout_usec(),
+        r = backend->ops->restore(backend, &spec, &saved, now + core_restore_timeout_usec(sb->core),
                                   on_machine, sb);
     } else {
         progress(c, "boot", -1);

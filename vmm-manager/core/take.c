@@ -402,7 +402,8 @@ static void step_memory(struct take *t)
     }
     take_begin_call(t);
     r = backend->ops->snapshot(backend, sb->id, state, memory,
-                               clock_now_usec() + core_snapshot_timeout_usec(sb->origin.memory_mib),
+                               clock_now_usec() +
+                                   core_snapshot_timeout_usec(sb->core, sb->origin.memory_mib),
                                on_memory, t);
     if (r < 0)
         call_failed(t, r, "save memory");
@@ -467,7 +468,8 @@ static void step_freeze(struct take *t)
         r = sandbox_store(sb, &err);
     }
     if (r >= 0)
-        r = console_freeze(console, clock_now_usec() + core_freeze_timeout_usec(), on_frozen, t);
+        r = console_freeze(console, clock_now_usec() + core_freeze_timeout_usec(sb->core),
+                           on_frozen, t);
     if (r >= 0)
         return;
     sb->held = false;

@@ -269,7 +269,8 @@ static void on_warm(const struct error *err, void *userdata)
     template_progress(b->template, "save template", 80);
     if (state)
         r = backend->ops->save(backend, b->vm_id, state,
-                               clock_now_usec() + core_save_timeout_usec(), on_saved, b);
+                               clock_now_usec() + core_save_timeout_usec(b->template->core),
+                               on_saved, b);
     if (r < 0)
         build_fail_errno(b, r, "save");
 }
@@ -279,8 +280,9 @@ static void start_warm(struct template_build *b)
     struct error err = {0};
 
     template_progress(b->template, "warm up template", 75);
-    if (template_warm_new(guest_link_console(b->link), clock_now_usec() + core_warm_timeout_usec(),
-                          on_warm, b, &b->warm, &err) < 0)
+    if (template_warm_new(guest_link_console(b->link),
+                          clock_now_usec() + core_warm_timeout_usec(b->template->core), on_warm, b,
+                          &b->warm, &err) < 0)
         build_fail(b, &err);
 }
 

@@ -38,19 +38,25 @@ uint64_t core_reconnect_timeout_usec(const struct core *core)
     return core->answer_timeout_usec ? core->answer_timeout_usec : RECONNECT_USEC;
 }
 
-uint64_t core_restore_timeout_usec(void)
+/* Where guests may take long, so may their VMMs. */
+static uint64_t at_least(uint64_t usec, const struct core *core)
 {
-    return RESTORE_USEC;
+    return MAX(usec, core->answer_timeout_usec);
 }
 
-uint64_t core_save_timeout_usec(void)
+uint64_t core_restore_timeout_usec(const struct core *core)
 {
-    return SAVE_USEC;
+    return at_least(RESTORE_USEC, core);
 }
 
-uint64_t core_warm_timeout_usec(void)
+uint64_t core_save_timeout_usec(const struct core *core)
 {
-    return WARM_USEC;
+    return at_least(SAVE_USEC, core);
+}
+
+uint64_t core_warm_timeout_usec(const struct core *core)
+{
+    return at_least(WARM_USEC, core);
 }
 
 uint64_t core_step_timeout_usec(void)
@@ -78,14 +84,14 @@ void sandbox_arm_deadline(struct sandbox *sb, uint64_t timeout_usec)
         (void)log_warning_errno(r, "Failed to set the deadline of sandbox '%s', ignoring", sb->id);
 }
 
-uint64_t core_freeze_timeout_usec(void)
+uint64_t core_freeze_timeout_usec(const struct core *core)
 {
-    return FREEZE_USEC;
+    return at_least(FREEZE_USEC, core);
 }
 
-uint64_t core_snapshot_timeout_usec(uint32_t memory_mib)
+uint64_t core_snapshot_timeout_usec(const struct core *core, uint32_t memory_mib)
 {
-    return SNAPSHOT_USEC + memory_mib * SNAPSHOT_MIB_USEC;
+    return at_least(SNAPSHOT_USEC, core) + memory_mib * SNAPSHOT_MIB_USEC;
 }
 
 /* ---- the end of its life, or of its sleep ---- */

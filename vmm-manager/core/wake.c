@@ -255,7 +255,8 @@ static void step_machine(struct wake *w)
     }
     begin_call(w);
     r = backend->ops->restore(backend, &spec, &saved,
-                              clock_now_usec() + core_snapshot_timeout_usec(sb->origin.memory_mib),
+                              clock_now_usec() +
+                                  core_snapshot_timeout_usec(sb->core, sb->origin.memory_mib),
                               on_machine, w);
     if (r < 0)
         call_failed(w, r, "restore");
