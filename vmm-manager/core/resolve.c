@@ -100,7 +100,9 @@ void slot_probe(struct backend_slot *slot, struct backend_caps *ret)
 static int choose_backend(struct resolve_job *job, const char *name)
 {
     struct core *core = job->core;
-    struct backend_caps caps, first = {0};
+    char reasons[sizeof(job->err.text)] = "";
+    struct backend_caps caps;
+    size_t used = 0;
 
     for (size_t i = 0; i < core->n_slots; i++) {
         struct backend_slot *slot = &core->slots[i];
@@ -113,12 +115,12 @@ static int choose_backend(struct resolve_job *job, const char *name)
             job->result.caps = caps;
             return 0;
         }
-        if (!first.reason[0])
-            first = caps;
+        if (used < sizeof(reasons))
+            used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%sbackend '%s': %s",
+                                     used ? "; " : "", slot->backend->ops->name, caps.reason);
     }
-    return error_set_code(&job->err, ERR_BACKEND_UNAVAILABLE, "backend '%s': %s",
-                          name ? name : "any",
-                          first.reason[0] ? first.reason : "there is none on this host");
+    return error_set_code(&job->err, ERR_BACKEND_UNAVAILABLE, "%s",
+                          reasons[0] ? reasons : "there is no backend on this host");
 }
 
 static int check_space(const struct core *core, struct error *err)
