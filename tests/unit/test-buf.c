@@ -46,7 +46,10 @@ TEST(keeps_content_over_many_grows_and_moves)
         if (buf_append(&b, block, sizeof(block)) < 0)
             next_in = (uint8_t)(next_in - sizeof(block));
         while (b.size > 4000 - (size_t)(i % 4000)) {
-            ASSERT_EQ(buf_data(&b)[0], next_out);
+            const uint8_t *data = buf_data(&b);
+
+            ASSERT_TRUE(data != NULL);
+            ASSERT_EQ(data[0], next_out);
             next_out++;
             buf_consume(&b, 1);
         }

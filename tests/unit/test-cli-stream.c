@@ -65,14 +65,14 @@ static void peer_done(struct peer *p)
     p->err_write = fd_close(p->err_write);
 }
 
-static size_t put_frame(uint8_t *to, enum stream_frame_type type, const void *data, uint32_t size)
+static size_t put_frame(uint8_t *to, enum stream_type type, const void *data, uint32_t size)
 {
     stream_header_encode(&(struct stream_header){.type = type, .size = size}, to);
     memcpy(to + STREAM_HEADER_SIZE, data, size);
     return STREAM_HEADER_SIZE + size;
 }
 
-static size_t put_text(uint8_t *to, enum stream_frame_type type, const char *text)
+static size_t put_text(uint8_t *to, enum stream_type type, const char *text)
 {
     return put_frame(to, type, text, (uint32_t)strlen(text));
 }

@@ -165,7 +165,7 @@ int bench_shell(struct bench *b, const char *script, struct error *err)
 /* ---- a stream ---- */
 
 /* The next frame, of which nothing but the kind is looked at; ERROR is one. */
-static int next_frame(struct bench *b, int fd, struct buf *in, enum stream_frame_type *ret,
+static int next_frame(struct bench *b, int fd, struct buf *in, enum stream_type *ret,
                       struct error *err)
 {
     struct stream_header header = {0};
@@ -209,7 +209,7 @@ int bench_first_output(struct bench *b, const char *id, double *ret_ms, struct e
     json_auto_t *body = json_pack("{s:[s,s]}", "argv", "echo", "x");
     _cleanup_buf_ struct buf rest = {0}, in = {0};
     _cleanup_close_ int fd = -EBADF;
-    enum stream_frame_type type = STREAM_STARTED;
+    enum stream_type type = STREAM_STARTED;
     int r;
 
     if (!path || !body)

@@ -131,12 +131,17 @@ int client_open(struct cli *cli, struct http_request *request, struct error *err
     return cli->http.head.status >= 400 ? read_error(cli, err) : 0;
 }
 
-static int dump(json_t *body, char **ret, struct error *err)
+/* *ret_text holds the bytes and is the caller's to free, after the request. NULL: no body. */
+static int set_body(struct http_request *request, json_t *body, char **ret_text, struct error *err)
 {
     if (!body)
         return 0;
-    *ret = json_dumps(body, JSON_COMPACT);
-    return *ret ? 0 : error_set(err, EINVAL, "the request is not valid UTF-8");
+    *ret_text = json_dumps(body, JSON_COMPACT);
+    if (!*ret_text)
+        return error_set(err, EINVAL, "the request is not valid UTF-8");
+    request->body = *ret_text;
+    request->body_size = strlen(*ret_text);
+    return 0;
 }
 
 int client_call(struct cli *cli, const char *method, const char *path, json_t *body, json_t **ret,
@@ -157,11 +162,9 @@ int client_call_long(struct cli *cli, const char *method, const char *path, json
 
     if (!path)
         return error_set(err, ENOMEM, "out of memory");
-    r = dump(body, &text, err);
+    r = set_body(&request, body, &text, err);
     if (r < 0)
         return r;
-    request.body = text;
-    request.body_size = text ? strlen(text) : 0;
     r = client_open(cli, &request, err);
     if (r < 0)
         return r;
@@ -226,11 +229,9 @@ int client_work(struct cli *cli, const char *path, json_t *body, const char *key
                                    .silence_usec = CLIENT_WORK_SILENCE_USEC};
     int r;
 
-    r = dump(body, &text, err);
+    r = set_body(&request, body, &text, err);
     if (r < 0)
         return r;
-    request.body = text;
-    request.body_size = text ? strlen(text) : 0;
     r = client_open(cli, &request, err);
     if (r < 0)
         return r;
@@ -265,11 +266,9 @@ int client_upgrade(struct cli *cli, const char *path, json_t *body, int *ret_fd,
                                    .silence_usec = CLIENT_WORK_SILENCE_USEC};
     int r;
 
-    r = dump(body, &text, err);
+    r = set_body(&request, body, &text, err);
     if (r < 0)
         return r;
-    request.body = text;
-    request.body_size = text ? strlen(text) : 0;
     /* A command may wait in a session's queue for long. */
     r = client_open(cli, &request, err);
     if (r < 0)

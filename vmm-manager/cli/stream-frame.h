@@ -4,27 +4,10 @@
 #include <stdint.h>
 
 #include "base/error.h"
-
-/* Frames of an upgraded connection, as in docs/API.md: u8 type, three zero bytes, u32 size. */
-#define STREAM_HEADER_SIZE 8u
-#define STREAM_PAYLOAD_MAX 65536u
-
-enum stream_frame_type {
-    STREAM_STDIN = 0,
-    STREAM_STDOUT = 1,
-    STREAM_STDERR = 2,
-    STREAM_STDIN_EOF = 3,
-    STREAM_RESIZE = 4,
-    STREAM_SIGNAL = 5,
-    STREAM_STARTED = 6,
-    STREAM_EXIT = 7,
-    STREAM_ERROR = 8,
-    STREAM_WINDOW = 9,
-};
-#define STREAM_FRAME_TYPES (STREAM_WINDOW + 1)
+#include "base/stream-types.h"
 
 struct stream_header {
-    enum stream_frame_type type;
+    enum stream_type type;
     uint32_t size;
 };
 

@@ -67,8 +67,7 @@ void stream_done(struct stream *s)
     s->result = NULL;
 }
 
-static void send_frame(struct stream *s, enum stream_frame_type type, const void *data,
-                       uint32_t size)
+static void send_frame(struct stream *s, enum stream_type type, const void *data, uint32_t size)
 {
     struct stream_header header = {.type = type, .size = size};
     uint8_t bytes[STREAM_HEADER_SIZE];

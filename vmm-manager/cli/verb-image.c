@@ -43,32 +43,11 @@ static int add_image(struct table *t, const json_t *image)
 int verb_image_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"NAME", "SIZE", "AGE", "DIGEST"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *image;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"images", "name", heads, ARRAY_SIZE(heads), add_image};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", "/v1/images", NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "images"), i, image)
-    {
-        if (cli->options.quiet)
-            (void)puts(client_string(image, "name"));
-        else if (r >= 0)
-            r = add_image(&t, image);
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, "/v1/images", &list);
 }
 
 int verb_image_inspect(struct cli *cli, char **args, uint32_t count)
@@ -81,16 +60,7 @@ int verb_image_inspect(struct cli *cli, char **args, uint32_t count)
 
 int verb_image_rm(struct cli *cli, char **args, uint32_t count)
 {
-    int status = EXIT_DONE;
-
-    for (uint32_t i = 0; i < count; i++) {
-        _cleanup_free_ char *path = client_path("/v1/images/{}", args[i]);
-        int r = verb_delete(cli, path, args[i]);
-
-        if (r != EXIT_DONE)
-            status = r;
-    }
-    return status;
+    return verb_delete_each(cli, "/v1/images/{}", args, count);
 }
 
 /* A long piece of work on an image; prints its name at the end. */

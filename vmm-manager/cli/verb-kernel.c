@@ -65,37 +65,21 @@ int verb_firecracker_install(struct cli *cli, char **args, uint32_t count)
     return verb_script(cli, "firecracker-install");
 }
 
+static int add_kernel(struct table *t, const json_t *kernel)
+{
+    bool is_default = json_is_true(json_object_get(kernel, "default"));
+
+    return table_add(
+        t, (const char *const[]){client_string(kernel, "name"), client_string(kernel, "version"),
+                                 is_default ? "yes" : "no", client_string(kernel, "path")});
+}
+
 int verb_kernel_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"NAME", "VERSION", "DEFAULT", "PATH"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *kernel;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"kernels", "name", heads, ARRAY_SIZE(heads), add_kernel};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", "/v1/kernels", NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "kernels"), i, kernel)
-    {
-        bool is_default = json_is_true(json_object_get(kernel, "default"));
-
-        if (cli->options.quiet)
-            (void)puts(client_string(kernel, "name"));
-        else if (r >= 0)
-            r = table_add(&t, (const char *const[]){
-                                  client_string(kernel, "name"), client_string(kernel, "version"),
-                                  is_default ? "yes" : "no", client_string(kernel, "path")});
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, "/v1/kernels", &list);
 }

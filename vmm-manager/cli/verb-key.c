@@ -127,44 +127,14 @@ int verb_key_ls(struct cli *cli, char **args, uint32_t count)
     _cleanup_free_ char *path = cli->options.tenant
                                     ? client_path("/v1/keys?tenant={}", cli->options.tenant)
                                     : strdup("/v1/keys");
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *key;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"keys", "id", heads, ARRAY_SIZE(heads), add_key};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", path, NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "keys"), i, key)
-    {
-        if (cli->options.quiet)
-            (void)puts(client_string(key, "id"));
-        else if (r >= 0)
-            r = add_key(&t, key);
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, path, &list);
 }
 
 int verb_key_revoke(struct cli *cli, char **args, uint32_t count)
 {
-    int status = EXIT_DONE;
-
-    for (uint32_t i = 0; i < count; i++) {
-        _cleanup_free_ char *path = client_path("/v1/keys/{}", args[i]);
-        int r = verb_delete(cli, path, args[i]);
-
-        if (r != EXIT_DONE)
-            status = r;
-    }
-    return status;
+    return verb_delete_each(cli, "/v1/keys/{}", args, count);
 }

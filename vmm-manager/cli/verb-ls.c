@@ -8,6 +8,34 @@
 
 #define MIB (UINT64_C(1024) * 1024)
 
+int verb_list(struct cli *cli, const char *path, const struct list_verb *what)
+{
+    json_auto_t *answer = NULL;
+    struct error err = {0};
+    struct table t;
+    json_t *row;
+    size_t i;
+    int r;
+
+    if (client_call(cli, "GET", path, NULL, &answer, &err) < 0)
+        return cli_fail(cli, &err);
+    if (cli->options.json)
+        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
+    table_init(&t, what->n_heads);
+    r = table_add(&t, what->heads);
+    json_array_foreach(json_object_get(answer, what->key), i, row)
+    {
+        if (cli->options.quiet)
+            (void)puts(client_string(row, what->id));
+        else if (r >= 0)
+            r = what->add(&t, row);
+    }
+    if (r >= 0 && !cli->options.quiet)
+        r = table_print(&t);
+    table_done(&t);
+    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
 static int add_sandbox(struct table *t, const json_t *sandbox)
 {
     char age[24], memory[24], cpus[24], backend[96];
@@ -30,30 +58,9 @@ int verb_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"ID",      "NAME", "STATE",  "IMAGE",
                                         "BACKEND", "CPUS", "MEMORY", "AGE"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *sandbox;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"sandboxes", "id", heads, ARRAY_SIZE(heads), add_sandbox};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", "/v1/sandboxes", NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "sandboxes"), i, sandbox)
-    {
-        if (cli->options.quiet)
-            (void)puts(client_string(sandbox, "id"));
-        else if (r >= 0)
-            r = add_sandbox(&t, sandbox);
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, "/v1/sandboxes", &list);
 }

@@ -31,32 +31,11 @@ int verb_pool_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"TEMPLATE", "IMAGE", "READY",  "FILLING",
                                         "TARGET",   "SIZE",  "CLAIMS", "MISSES"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *pool;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"pools", "template", heads, ARRAY_SIZE(heads), add_pool};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", "/v1/pools", NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "pools"), i, pool)
-    {
-        if (cli->options.quiet)
-            (void)puts(client_string(pool, "template"));
-        else if (r >= 0)
-            r = add_pool(&t, pool);
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, "/v1/pools", &list);
 }
 
 int verb_pool_set(struct cli *cli, char **args, uint32_t count)

@@ -16,6 +16,20 @@ int verb_delete(struct cli *cli, const char *path, const char *name)
     return EXIT_DONE;
 }
 
+int verb_delete_each(struct cli *cli, const char *pattern, char **args, uint32_t count)
+{
+    int status = EXIT_DONE;
+
+    for (uint32_t i = 0; i < count; i++) {
+        _cleanup_free_ char *path = client_path(pattern, args[i]);
+        int r = verb_delete(cli, path, args[i]);
+
+        if (r != EXIT_DONE)
+            status = r;
+    }
+    return status;
+}
+
 static int remove_all(struct cli *cli)
 {
     json_auto_t *answer = NULL;
@@ -41,7 +55,6 @@ static int remove_all(struct cli *cli)
 int verb_rm(struct cli *cli, char **args, uint32_t count)
 {
     struct error err = {0};
-    int status = EXIT_DONE;
 
     if (cli->options.all && count == 0)
         return remove_all(cli);
@@ -49,12 +62,5 @@ int verb_rm(struct cli *cli, char **args, uint32_t count)
         (void)error_set(&err, EINVAL, "rm: give sandboxes, or --all");
         return cli_fail(cli, &err);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        _cleanup_free_ char *path = client_path("/v1/sandboxes/{}", args[i]);
-        int r = verb_delete(cli, path, args[i]);
-
-        if (r != EXIT_DONE)
-            status = r;
-    }
-    return status;
+    return verb_delete_each(cli, "/v1/sandboxes/{}", args, count);
 }

@@ -95,41 +95,27 @@ static int get_sessions(struct cli *cli, const char *sandbox, json_t **ret, stru
     return client_call(cli, "GET", path, NULL, ret, err);
 }
 
+static int add_session(struct table *t, const json_t *session)
+{
+    char command[24];
+
+    (void)snprintf(command, sizeof(command), "%" JSON_INTEGER_FORMAT,
+                   json_integer_value(json_object_get(session, "command")));
+    return table_add(t, (const char *const[]){client_string(session, "name"),
+                                              client_string(session, "kind"),
+                                              client_string(session, "state"), command,
+                                              client_string(session, "cwd")});
+}
+
 int verb_session_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"NAME", "KIND", "STATE", "COMMANDS", "CWD"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *session;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"sessions", "name", heads, ARRAY_SIZE(heads),
+                                          add_session};
+    _cleanup_free_ char *path = client_path("/v1/sandboxes/{}/sessions", args[0]);
 
     (void)count;
-    if (get_sessions(cli, args[0], &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = cli->options.quiet ? 0 : table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "sessions"), i, session)
-    {
-        char command[24];
-
-        (void)snprintf(command, sizeof(command), "%" JSON_INTEGER_FORMAT,
-                       json_integer_value(json_object_get(session, "command")));
-        if (cli->options.quiet)
-            (void)puts(client_string(session, "name"));
-        else if (r >= 0)
-            r = table_add(&t, (const char *const[]){client_string(session, "name"),
-                                                    client_string(session, "kind"),
-                                                    client_string(session, "state"), command,
-                                                    client_string(session, "cwd")});
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, path, &list);
 }
 
 int verb_session_new(struct cli *cli, char **args, uint32_t count)

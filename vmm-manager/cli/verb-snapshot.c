@@ -23,32 +23,12 @@ static int add_snapshot(struct table *t, const json_t *snapshot)
 int verb_snapshot_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"ID", "NAME", "KIND", "SANDBOX", "IMAGE", "SIZE", "AGE"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *snapshot;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"snapshots", "id", heads, ARRAY_SIZE(heads),
+                                          add_snapshot};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", "/v1/snapshots", NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "snapshots"), i, snapshot)
-    {
-        if (cli->options.quiet)
-            (void)puts(client_string(snapshot, "id"));
-        else if (r >= 0)
-            r = add_snapshot(&t, snapshot);
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, "/v1/snapshots", &list);
 }
 
 static int check_one(struct cli *cli, const char *id, const char *verb, const char *doing)
@@ -97,14 +77,5 @@ int verb_snapshot_repair(struct cli *cli, char **args, uint32_t count)
 
 int verb_snapshot_rm(struct cli *cli, char **args, uint32_t count)
 {
-    int status = EXIT_DONE;
-
-    for (uint32_t i = 0; i < count; i++) {
-        _cleanup_free_ char *path = client_path("/v1/snapshots/{}", args[i]);
-        int r = verb_delete(cli, path, args[i]);
-
-        if (r != EXIT_DONE)
-            status = r;
-    }
-    return status;
+    return verb_delete_each(cli, "/v1/snapshots/{}", args, count);
 }

@@ -34,46 +34,17 @@ int verb_template_ls(struct cli *cli, char **args, uint32_t count)
 {
     static const char *const heads[] = {"ID",    "NAME", "IMAGE",  "BACKEND",
                                         "STATE", "CPUS", "MEMORY", "AGE"};
-    json_auto_t *answer = NULL;
-    struct error err = {0};
-    struct table t;
-    json_t *template;
-    size_t i;
-    int r;
+    static const struct list_verb list = {"templates", "id", heads, ARRAY_SIZE(heads),
+                                          add_template};
 
     (void)args;
     (void)count;
-    if (client_call(cli, "GET", "/v1/templates", NULL, &answer, &err) < 0)
-        return cli_fail(cli, &err);
-    if (cli->options.json)
-        return client_print_json(answer) < 0 ? EXIT_FAILED : EXIT_DONE;
-    table_init(&t, ARRAY_SIZE(heads));
-    r = table_add(&t, heads);
-    json_array_foreach(json_object_get(answer, "templates"), i, template)
-    {
-        if (cli->options.quiet)
-            (void)puts(client_string(template, "id"));
-        else if (r >= 0)
-            r = add_template(&t, template);
-    }
-    if (r >= 0 && !cli->options.quiet)
-        r = table_print(&t);
-    table_done(&t);
-    return r < 0 ? EXIT_FAILED : EXIT_DONE;
+    return verb_list(cli, "/v1/templates", &list);
 }
 
 int verb_template_rm(struct cli *cli, char **args, uint32_t count)
 {
-    int status = EXIT_DONE;
-
-    for (uint32_t i = 0; i < count; i++) {
-        _cleanup_free_ char *path = client_path("/v1/templates/{}", args[i]);
-        int r = verb_delete(cli, path, args[i]);
-
-        if (r != EXIT_DONE)
-            status = r;
-    }
-    return status;
+    return verb_delete_each(cli, "/v1/templates/{}", args, count);
 }
 
 int verb_template_inspect(struct cli *cli, char **args, uint32_t count)

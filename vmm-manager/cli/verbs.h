@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "cli/cli.h"
+#include "cli/text.h"
 
 /* The verbs, one file each; see struct command. */
 int verb_run(struct cli *cli, char **args, uint32_t count);
@@ -88,6 +89,19 @@ int verb_run_in(struct cli *cli, const char *sandbox, char *const *argv, bool tt
 /* GETs `path`, or DELETEs it, and fails or prints it as JSON. Returns the exit status. */
 int verb_show(struct cli *cli, const char *path);
 int verb_delete(struct cli *cli, const char *path, const char *name);
+/* DELETEs each of `args`, which stands for the {} of `pattern`. Returns the last failure's status.
+ */
+int verb_delete_each(struct cli *cli, const char *pattern, char **args, uint32_t count);
+
+/* A list: what the daemon has under `key`, as a table, or with --quiet only the `id` of each. */
+struct list_verb {
+    const char *key, *id;
+    const char *const *heads;
+    unsigned n_heads;
+    int (*add)(struct table *t, const json_t *row);
+};
+/* GETs `path` (NULL: out of memory) and prints the list, or with --json the answer as it is. */
+int verb_list(struct cli *cli, const char *path, const struct list_verb *what);
 /*
  * POSTs `body` (NULL: none) to `path`, drawing progress with `what`; *ret is what stands under
  * `key`. Returns the exit status; not EXIT_DONE: the error was told.
