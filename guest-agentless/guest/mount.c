@@ -16,6 +16,16 @@
 
 #define IMAGE_DEVICE "/dev/vda"
 #define DISK_DEVICE "/dev/vdb"
+#define PACK_DEVICE "/dev/vdc" /* and on */
+#define PACKS_MAX 16u
+/* What is looked at of EROFS; all numbers little endian. */
+#define EROFS_BLOCK 4096u
+#define EROFS_MAGIC 0xE0F5E1E2u
+#define EROFS_SUPER 1024u
+#define EROFS_EXTRA_DEVICES 86u /* in the superblock: how many */
+#define EROFS_TABLE 88u         /* and where their table is, counted in slots */
+#define EROFS_SLOT 128u
+#define EROFS_SLOT_BLOCKS 64u
 #define DRIVE_USEC (20 * USEC_PER_SEC)
 #define PSEUDO (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
@@ -76,15 +86,80 @@ static bool wait_for_device(const char *path, uint64_t deadline_usec)
     }
 }
 
+static uint64_t little_endian(const uint8_t *at, size_t size)
+{
+    uint64_t value = 0;
+
+    while (size-- > 0)
+        value = value << 8 | at[size];
+    return value;
+}
+
+/* Waits for a pack and looks whether it is the size that the image expects. */
+static int check_pack(const char *path, uint64_t blocks, uint64_t deadline_usec, struct error *err)
+{
+    _cleanup_close_ int fd = -EBADF;
+    off_t size;
+
+    if (!wait_for_device(path, deadline_usec))
+        return error_set(err, ENODEV, "there is no drive %s with a layer of the image", path);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    if (size < 0)
+        return error_set(err, errno, "open %s: %s", path, errno_text(errno));
+    if ((uint64_t)size != blocks * EROFS_BLOCK)
+        return error_set(err, EINVAL, "drive %s is not the layer that the image expects there",
+                         path);
+    return 0;
+}
+
+/*
+ * Mount options for the devices of the image, from its superblock; "" when it has none or is no
+ * EROFS. The kernel takes them in the order of the image's table.
+ */
+static int pack_options(uint64_t deadline_usec, char *options, size_t size, struct error *err)
+{
+    _cleanup_close_ int fd = open(IMAGE_DEVICE, O_RDONLY | O_CLOEXEC);
+    uint8_t block[EROFS_BLOCK];
+    uint64_t count, table;
+    size_t used = 0;
+    int r = 0;
+
+    options[0] = '\0';
+    if (fd < 0 || fd_read_full(fd, block, sizeof(block)) != (ssize_t)sizeof(block) ||
+        little_endian(block + EROFS_SUPER, 4) != EROFS_MAGIC)
+        return 0; /* the mount will tell */
+    count = little_endian(block + EROFS_SUPER + EROFS_EXTRA_DEVICES, 2);
+    table = little_endian(block + EROFS_SUPER + EROFS_TABLE, 2) * EROFS_SLOT;
+    if (count > PACKS_MAX || table + count * EROFS_SLOT > sizeof(block))
+        return error_set(err, EINVAL, "the image has %llu devices, at most %u are known",
+                         (unsigned long long)count, PACKS_MAX);
+    for (unsigned i = 0; i < count && r == 0; i++) {
+        char path[] = PACK_DEVICE;
+
+        for (unsigned k = 0; k < i; k++)
+            path[sizeof(path) - 2]++;
+        r = check_pack(path, little_endian(block + table + i * EROFS_SLOT + EROFS_SLOT_BLOCKS, 4),
+                       deadline_usec, err);
+        used += (size_t)snprintf(options + used, size - used, "%sdevice=%s", i ? "," : "", path);
+    }
+    return r;
+}
+
 static int mount_image(struct error *err)
 {
     static const char *const types[] = {"erofs", "squashfs", "ext4"};
-    int first = 0;
+    uint64_t deadline_usec = clock_now_usec() + DRIVE_USEC;
+    char options[PACKS_MAX * sizeof("device=" PACK_DEVICE ",")];
+    int first = 0, r;
 
-    if (!wait_for_device(IMAGE_DEVICE, clock_now_usec() + DRIVE_USEC))
+    if (!wait_for_device(IMAGE_DEVICE, deadline_usec))
         return error_set(err, ENODEV, "there is no drive 0 (%s) with the image", IMAGE_DEVICE);
+    r = pack_options(deadline_usec, options, sizeof(options), err);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
-        if (mount(IMAGE_DEVICE, IMAGE_DIR, types[i], MS_RDONLY | MS_NOATIME, NULL) == 0)
+        if (mount(IMAGE_DEVICE, IMAGE_DIR, types[i], MS_RDONLY | MS_NOATIME, options) == 0)
             return 0;
         /* ENODEV: the kernel lacks the type; the first that it knows tells why. */
         if (first == 0 || first == ENODEV)

@@ -7,7 +7,8 @@
 
 /*
  * The root of the sandbox: the image (drive 0, read-only) under the writable layer (drive 1, or
- * memory when there is none), joined by overlayfs at NEWROOT.
+ * memory when there is none), joined by overlayfs at NEWROOT. An EROFS image says how many devices
+ * hold the bytes of its files: those are drives 2 and on.
  */
 #define NEWROOT "/newroot"
 #define CGROUP_DIR "/sys/fs/cgroup/hearth"

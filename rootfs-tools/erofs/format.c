@@ -31,13 +31,16 @@ bool erofs_is_whole(const char *path)
            (uint64_t)le32toh(super.blocks) * EROFS_BLOCK == (uint64_t)st.st_size;
 }
 
-void erofs_super_block(const struct erofs_super *super, uint8_t block[static EROFS_BLOCK])
+void erofs_super_block(const struct erofs_super *super, const struct erofs_slot *slots,
+                       size_t n_slots, uint8_t block[static EROFS_BLOCK])
 {
     uint8_t *at = block + EROFS_SUPER_OFFSET;
     uint32_t crc;
 
     memset(block, 0, EROFS_BLOCK);
     memcpy(at, super, sizeof(*super));
+    if (n_slots > 0)
+        memcpy(block + EROFS_SLOTS_OFFSET, slots, n_slots * sizeof(*slots));
     memset(at + offsetof(struct erofs_super, checksum), 0, sizeof(crc));
     crc = htole32(crc32c(~0u, at, EROFS_BLOCK - EROFS_SUPER_OFFSET));
     memcpy(at + offsetof(struct erofs_super, checksum), &crc, sizeof(crc));

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The on-disk format of EROFS, as far as we write it. All numbers little endian. */
@@ -15,6 +16,14 @@
 #define EROFS_DIRENT_SIZE 12u
 #define EROFS_FLAT_PLAIN 0
 #define EROFS_FLAT_INLINE 2
+#define EROFS_CHUNK_BASED 4
+#define EROFS_CHUNK_INDEXES 0x20u /* in i_u, with the bits of a chunk in blocks */
+#define EROFS_INCOMPAT_CHUNKED_FILE 0x4u
+#define EROFS_INCOMPAT_DEVICE_TABLE 0x8u
+/* The device table lies behind the superblock, in the same block. */
+#define EROFS_SLOT_SIZE 128u
+#define EROFS_SLOTS_OFFSET (EROFS_SUPER_OFFSET + 128u)
+#define EROFS_SLOTS_MAX ((EROFS_BLOCK - EROFS_SLOTS_OFFSET) / EROFS_SLOT_SIZE)
 /* The same for all images: what tells them apart is their content. */
 #define EROFS_UUID                                                                                 \
     {                                                                                              \
@@ -69,7 +78,25 @@ struct erofs_dirent {
 } __attribute__((packed));
 static_assert(sizeof(struct erofs_dirent) == EROFS_DIRENT_SIZE, "dirent of EROFS");
 
+/* One extra device. */
+struct erofs_slot {
+    uint8_t tag[64]; /* ours: the digest of the layer whose pack it is, in hexadecimal */
+    uint32_t blocks;
+    uint32_t mapped_blkaddr;
+    uint8_t reserved[56];
+};
+static_assert(sizeof(struct erofs_slot) == EROFS_SLOT_SIZE, "device slot of EROFS");
+
+/* Where a chunk of a file is; behind the inode, at a multiple of its size. */
+struct erofs_chunk {
+    uint16_t advise;
+    uint16_t device_id; /* from 1; 0: the image itself */
+    uint32_t blkaddr;
+};
+static_assert(sizeof(struct erofs_chunk) == 8, "chunk index of EROFS");
+
 /* Is the file as long as its superblock says? It is not when the machine went down too early. */
 bool erofs_is_whole(const char *path);
-/* Block 0 of an image, with the checksum filled in. */
-void erofs_super_block(const struct erofs_super *super, uint8_t block[static EROFS_BLOCK]);
+/* Block 0 of an image, with its device table and the checksum filled in. */
+void erofs_super_block(const struct erofs_super *super, const struct erofs_slot *slots,
+                       size_t n_slots, uint8_t block[static EROFS_BLOCK]);

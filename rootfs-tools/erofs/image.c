@@ -15,11 +15,13 @@
 #include "base/strv.h"
 #include "erofs/digest.h"
 #include "erofs/format.h"
+#include "erofs/packs.h"
 #include "erofs/store.h"
 
 #define IMAGES_MAX 10000
 /* Changes whenever the same layers would become other bytes. */
-#define LAYERS_FORMAT "hearth erofs 1\n"
+#define WHOLE_FORMAT "hearth erofs 1\n"
+#define PACKS_FORMAT "hearth erofs 2\n"
 
 int store_path(char *path, const char *sub, struct error *err)
 {
@@ -83,6 +85,13 @@ int store_hold(int *ret_fd, struct error *err)
     return 0;
 }
 
+bool store_is_whole(const char *path)
+{
+    _cleanup_strv_ char **packs = NULL;
+
+    return erofs_is_whole(path) && image_packs_find(path, &packs, NULL) == 0;
+}
+
 static int fill_image(const struct record *record, struct image *ret, struct error *err)
 {
     struct image image = {.size_bytes = record->size_bytes,
@@ -100,12 +109,14 @@ static int fill_image(const struct record *record, struct image *ret, struct err
     memcpy(image.digest, record->digest, sizeof(image.digest));
     memcpy(image.architecture, record->config.architecture, sizeof(image.architecture));
     image.ready = stat(image.path, &st) == 0 && st.st_size > 0 &&
-                  (!record->layers || erofs_is_whole(image.path));
+                  (!record->layers || store_is_whole(image.path));
     if (!image.ready && !record->layers)
         return error_set(err, EIO, "image '%s': its file is missing; remove it and get it again",
                          record->name);
-    if (image.ready)
-        image.size_bytes = (uint64_t)st.st_size;
+    if (image.ready) {
+        image.own_bytes = (uint64_t)st.st_blocks * 512;
+        image.size_bytes = (uint64_t)st.st_size + (record->layers ? record->size_bytes : 0);
+    }
     if (store_hash_path(used, "blobs", record->sha256, ".used", NULL) == 0 && stat(used, &st) == 0)
         image.used_wall_usec =
             MAX(image.used_wall_usec, (uint64_t)st.st_mtim.tv_sec * USEC_PER_SEC);
@@ -179,14 +190,17 @@ int image_list(struct image **ret, size_t *ret_count, struct error *err)
     return 0;
 }
 
-/* Removes a blob that no name points to. The lock is held. */
-static int drop_blob(const char *sha256, struct error *err)
+/* Removes a blob that no name points to and nobody uses. The lock is held. */
+static int drop_blob(const char *sha256, char *const *in_use, struct error *err)
 {
     _cleanup_free_ struct image *images = NULL;
     size_t count = 0;
     char path[256];
     int r = image_list(&images, &count, err);
 
+    for (size_t i = 0; in_use && in_use[i]; i++)
+        if (strcmp(in_use[i], sha256) == 0)
+            return 0;
     for (size_t i = 0; r == 0 && i < count; i++)
         if (strcmp(images[i].sha256, sha256) == 0)
             return 0;
@@ -199,7 +213,7 @@ static int drop_blob(const char *sha256, struct error *err)
     return r;
 }
 
-int image_remove(const char *name, struct error *err)
+int image_remove(const char *name, char *const *in_use, struct error *err)
 {
     _cleanup_close_ int lock = -EBADF;
     _cleanup_record_ struct record record = {0};
@@ -220,7 +234,7 @@ int image_remove(const char *name, struct error *err)
     if (unlink(path) < 0)
         return error_set(err, errno, "remove '%s': %s", path, errno_text(errno));
     error_clear(err);
-    r = record.sha256[0] ? drop_blob(record.sha256, err) : 0;
+    r = record.sha256[0] ? drop_blob(record.sha256, in_use, err) : 0;
     if (record.layers)
         store_collect();
     return r;
@@ -260,16 +274,27 @@ int store_publish(const char *name, const char *erofs_path, struct image *ret, s
     (void)dir_sync_parent(path);
     r = record_write(&record, err);
     if (r < 0) {
-        (void)drop_blob(record.sha256, NULL);
+        (void)drop_blob(record.sha256, NULL, NULL);
         return r;
     }
     return fill_image(&record, ret, err);
 }
 
+void store_layers_digest(char *const *layers, bool packs, char sha256[static 65])
+{
+    const char *format = packs ? PACKS_FORMAT : WHOLE_FORMAT;
+    struct digest digest;
+
+    digest_init(&digest);
+    digest_update(&digest, format, strlen(format));
+    for (size_t i = 0; layers && layers[i]; i++)
+        digest_update(&digest, layers[i], strlen(layers[i]) + 1);
+    digest_final(&digest, sha256);
+}
+
 int store_publish_layers(struct record *record, struct image *ret, struct error *err)
 {
     _cleanup_close_ int lock = -EBADF;
-    struct digest digest;
     int r = store_lock(&lock, err);
 
     if (r < 0)
@@ -278,11 +303,7 @@ int store_publish_layers(struct record *record, struct image *ret, struct error 
         if (!store_has_layer(record->layers[i]))
             return error_set(err, EIO, "image '%s': layer %.20s… is not in the store", record->name,
                              record->layers[i]);
-    digest_init(&digest);
-    digest_update(&digest, LAYERS_FORMAT, strlen(LAYERS_FORMAT));
-    for (size_t i = 0; record->layers && record->layers[i]; i++)
-        digest_update(&digest, record->layers[i], strlen(record->layers[i]) + 1);
-    digest_final(&digest, record->sha256);
+    store_layers_digest(record->layers, store_layers_in_blocks(record->layers), record->sha256);
     record->created_wall_usec = clock_wall_usec();
     r = record_write(record, err);
     return r < 0 ? r : fill_image(record, ret, err);

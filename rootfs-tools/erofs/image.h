@@ -14,7 +14,8 @@
  *   CACHE/images/layers/SHA256.*       files of the layers of images, shared by all that have them
  *   CACHE/images/download, tmp         work under way
  * An image made of layers gets its EROFS file when it is first used, and may lose it again when
- * nothing uses it. Everything is written beside and renamed.
+ * nothing uses it. That file holds little but names: the bytes stay in the layers, see packs.h.
+ * Everything is written beside and renamed.
  */
 struct image {
     char name[REFERENCE_SIZE];
@@ -22,7 +23,8 @@ struct image {
     char path[256];           /* absolute, of the EROFS file */
     char digest[DIGEST_SIZE]; /* of the manifest it was pulled by; "" when imported */
     char architecture[32];    /* "" when not known */
-    uint64_t size_bytes;
+    uint64_t size_bytes;      /* of all that it is made of, shared with other images or not */
+    uint64_t own_bytes;       /* on disk, of the EROFS file alone; 0 when that is not there */
     uint64_t created_wall_usec;
     uint64_t used_wall_usec;
     size_t n_layers; /* 0: one file, made at once */
@@ -54,5 +56,8 @@ typedef void (*image_progress_fn)(int percent, const char *what, void *userdata)
  */
 int image_import(const char *name, const char *source, image_progress_fn progress, void *userdata,
                  struct image *ret, struct error *err);
-/* Removes the name, and what no other name needs. */
-int image_remove(const char *name, struct error *err);
+/*
+ * Removes the name, and what no other name needs. What images with a digest in `in_use` (strv, may
+ * be NULL) are made of stays for those that stand on them; a prune takes it later.
+ */
+int image_remove(const char *name, char *const *in_use, struct error *err);

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
+#include "erofs/packs.h"
 #include "erofs/store.h"
 #include "layers/layer.h"
 
@@ -36,6 +37,23 @@ bool store_has_layer(const char *diff_id)
     return true;
 }
 
+bool store_layers_in_blocks(char *const *layers)
+{
+    bool good = true;
+    char pack[256], index[256];
+    struct layer layer;
+
+    for (size_t i = 0; good && layers && layers[i]; i++) {
+        good = store_layer_paths(layers[i], pack, index, NULL) == 0 &&
+               layer_open(pack, index, &layer, NULL) == 0;
+        if (good) {
+            good = layer.in_blocks;
+            layer_close(&layer);
+        }
+    }
+    return good;
+}
+
 uint64_t store_layers_bytes(char *const *layers)
 {
     uint64_t total = 0;
@@ -52,7 +70,7 @@ uint64_t store_layers_bytes(char *const *layers)
 }
 
 /* Layers that some name needs. */
-static int needed(char ***ret_layers)
+static int needed_by_names(char ***ret_layers)
 {
     _cleanup_free_ struct image *images = NULL;
     size_t count = 0;
@@ -66,6 +84,35 @@ static int needed(char ***ret_layers)
         for (size_t k = 0; r == 0 && record.layers && record.layers[k]; k++)
             r = strv_append(ret_layers, record.layers[k] + 7);
     }
+    return r;
+}
+
+/* What sandboxes and snapshots stand on may have no name any more: its file is kept, and so this.
+ */
+static int needed_by_files(char ***ret_layers)
+{
+    struct dirent *entry;
+    char path[256];
+    DIR *dir;
+    int r = store_path(path, "blobs", NULL);
+
+    dir = r == 0 ? opendir(path) : NULL;
+    if (r == 0 && !dir && errno != ENOENT)
+        r = -errno;
+    while (dir && r == 0 && (entry = readdir(dir))) {
+        struct image_packs packs = {0};
+
+        if (strlen(entry->d_name) != 64 + strlen(".erofs"))
+            continue;
+        r = store_hash_path(path, "blobs", entry->d_name, ".erofs", NULL);
+        /* One that is damaged is no good with its packs either. */
+        if (r == 0 && image_packs_read(path, &packs, NULL) < 0)
+            continue;
+        for (size_t i = 0; r == 0 && i < packs.n; i++)
+            r = strv_append(ret_layers, packs.pack[i].sha256);
+    }
+    if (dir)
+        (void)closedir(dir);
     return r;
 }
 
@@ -105,7 +152,7 @@ void store_collect(void)
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return; /* somebody works with layers that have no name yet; the next one collects */
-    if (needed(&layers) < 0)
+    if (needed_by_names(&layers) < 0 || needed_by_files(&layers) < 0)
         return;
     sweep("layers", layers);
 }

@@ -149,7 +149,7 @@ static void evict(const struct prune_options *o, struct image *images, size_t co
         if (!may_go(o, &images[i]))
             continue;
         if (names && (images[i].digest[0] || image_name_is_hidden(images[i].name)) &&
-            image_remove(images[i].name, NULL) == 0)
+            image_remove(images[i].name, o->in_use, NULL) == 0)
             result->removed++;
         else if (!names && images[i].ready && unlink(images[i].path) == 0)
             result->removed++;
@@ -157,12 +157,35 @@ static void evict(const struct prune_options *o, struct image *images, size_t co
     }
 }
 
-int image_prune(const struct prune_options *options, struct prune_result *ret, struct error *err)
+/* Files without a name, with `files`, and then the layers that neither name nor file needs. */
+static int tidy(const struct prune_options *options, bool files, struct prune_result *ret,
+                struct error *err)
 {
     _cleanup_free_ struct image *images = NULL;
     _cleanup_close_ int lock = -EBADF;
     struct sweep s = {.options = options, .result = ret};
-    uint64_t limit, before;
+    uint64_t before;
+    int r = store_lock(&lock, err);
+
+    if (r == 0)
+        r = image_list(&images, &s.n_images, err);
+    if (r < 0)
+        return r;
+    s.images = images;
+    if (files)
+        sweep_dir(&s, "blobs");
+    if (files && !options->trim)
+        sweep_dir(&s, "download");
+    before = usage_of("layers");
+    store_collect();
+    ret->freed_bytes += before - MIN(before, usage_of("layers"));
+    return 0;
+}
+
+int image_prune(const struct prune_options *options, struct prune_result *ret, struct error *err)
+{
+    _cleanup_free_ struct image *images = NULL;
+    uint64_t limit;
     size_t count = 0;
     int r;
 
@@ -170,27 +193,16 @@ int image_prune(const struct prune_options *options, struct prune_result *ret, s
     limit = options->all                                 ? 0
             : options->trim && options->limit_bytes == 0 ? image_cache_limit()
                                                          : options->limit_bytes;
-    r = image_list(&images, &count, err);
+    /* What has no name any more goes before anything that has. */
+    r = options->trim && image_cache_usage() > limit ? tidy(options, /* files= */ true, ret, err)
+                                                     : 0;
+    if (r == 0)
+        r = image_list(&images, &count, err);
     if (r < 0)
         return r;
     if (options->all || (options->trim && image_cache_usage() > limit)) {
         evict(options, images, count, limit, false, ret);
         evict(options, images, count, limit, true, ret);
     }
-    free(TAKE_PTR(images));
-    r = store_lock(&lock, err);
-    if (r == 0)
-        r = image_list(&images, &count, err);
-    if (r < 0)
-        return r;
-    s.images = images;
-    s.n_images = count;
-    before = usage_of("layers");
-    store_collect();
-    ret->freed_bytes += before - MIN(before, usage_of("layers"));
-    if (!options->trim) {
-        sweep_dir(&s, "blobs");
-        sweep_dir(&s, "download");
-    }
-    return 0;
+    return tidy(options, /* files= */ !options->trim, ret, err);
 }

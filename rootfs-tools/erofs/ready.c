@@ -18,7 +18,8 @@ static int make_ready(const struct record *record, const char *path, struct erro
     _cleanup_stack_ struct stack stack = {0};
     _cleanup_store_work_ struct store_work work = {.lock_fd = -EBADF};
     _cleanup_close_ int hold = -EBADF;
-    char made[272];
+    _cleanup_free_ const char **packs = NULL;
+    char made[272], sha256[65];
     uint64_t size;
     int r = store_hold(&hold, err);
 
@@ -29,7 +30,15 @@ static int make_ready(const struct record *record, const char *path, struct erro
     if (r < 0)
         return r;
     (void)snprintf(made, sizeof(made), "%s/image", work.dir);
-    r = erofs_write(stack.tree, stack.layers, stack.n, made, &size, err);
+    store_layers_digest(record->layers, /* packs= */ true, sha256);
+    if (strcmp(sha256, record->sha256) == 0) {
+        packs = calloc(stack.n + 1, sizeof(packs[0]));
+        if (!packs)
+            return error_set(err, ENOMEM, "out of memory");
+        for (size_t i = 0; i < stack.n; i++)
+            packs[i] = record->layers[i] + strlen("sha256:");
+    }
+    r = erofs_write(stack.tree, stack.layers, stack.n, packs, made, &size, err);
     if (r < 0)
         return r;
     if (chmod(made, 0444) < 0 || rename(made, path) < 0)
@@ -71,7 +80,7 @@ int image_ready(const char *name, struct image *ret, struct error *err)
     lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock < 0 || flock(lock, LOCK_EX) < 0)
         return error_set(err, errno, "lock '%s': %s", lock_path, errno_text(errno));
-    if (!erofs_is_whole(ret->path)) {
+    if (!store_is_whole(ret->path)) {
         r = record_find(name, &record, err);
         if (r == 0)
             r = make_ready(&record, ret->path, err);

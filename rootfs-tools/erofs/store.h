@@ -49,13 +49,24 @@ int record_find(const char *name, struct record *ret, struct error *err);
 int record_read(const char *path, struct record *ret, struct error *err);
 int record_write(const struct record *record, struct error *err);
 
+/* Is this EROFS file complete, with all that it needs beside it? */
+bool store_is_whole(const char *path);
+
 /* Points a name to an image that is made of layers of the store. The lock is taken. */
 int store_publish_layers(struct record *record, struct image *ret, struct error *err);
+/*
+ * The name of what these layers become, with packs as devices or as one file without any. An image
+ * keeps the name, and the form, that it was published with.
+ */
+void store_layers_digest(char *const *diff_ids, bool packs, char sha256[static 65]);
+/* Can the packs of all these layers be devices? */
+bool store_layers_in_blocks(char *const *diff_ids);
 /* Is this layer in the store? */
 bool store_has_layer(const char *diff_id);
 int store_layer_paths(const char *diff_id, char pack[256], char index[256], struct error *err);
 /* Bytes of the files in these layers, on top of each other or not. */
 uint64_t store_layers_bytes(char *const *diff_ids);
-/* Removes layers that no name needs, unless work is under way. The lock is held. */
+/* Removes layers that no name and no EROFS file needs, unless work is under way. The lock is held.
+ */
 void store_collect(void);
 void store_tidy(void); /* the same, taking the lock */

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "erofs/format.h"
+#include "erofs/packs.h"
 #include "erofs/sink.h"
 
 /*
@@ -16,16 +17,26 @@
  * their files, the blocks of directories, the blocks of files. A first pass over the tree, breadth
  * first and sorted, gives every inode its place; a second one writes everything in order of place,
  * so the file is written from front to end.
+ *
+ * A file in a pack that is a device has no bytes here: behind its inode is one chunk index, for a
+ * chunk as large as the whole file, that says which device and block. Which packs become devices is
+ * decided by how many bytes of each are seen, so it too depends on nothing but the tree.
  */
 
 #define META_BLOCK 1u
+#define PACK_MIN_BYTES (UINT64_C(128) * 1024) /* less is rather copied than given a device */
 #define ROOT_PLACE 64u /* nid 2; nid 0 would be an inode number that readdir() hides */
 /* A longer tail gets a block of its own: two such would not share one anyway. */
 #define TAIL_MAX 2048u
+static_assert(LAYER_SMALL_MAX <= TAIL_MAX, "small files are kept beside their inodes");
 
 struct writer {
     const struct layer *layers; /* weak */
     size_t n_layers;
+    const char *const *packs; /* weak; digests of the layers; NULL: no devices */
+    uint16_t *devices;        /* owned; of each layer, from 1; 0: copied */
+    struct erofs_slot slots[IMAGE_PACKS_MAX];
+    size_t n_slots;
     struct tree_inode **inodes; /* owned, in order of place */
     size_t n_inodes;
     struct tree_node **dirs; /* owned, breadth first */
@@ -37,6 +48,7 @@ struct writer {
 
 static void writer_done(struct writer *w)
 {
+    free(w->devices);
     free(w->inodes);
     free(w->dirs);
     sink_done(&w->sink);
@@ -105,11 +117,22 @@ static uint64_t head_size(const struct tree_inode *inode)
     return EROFS_INODE_SIZE + (inode->xattrs_size ? EROFS_XATTR_HEADER + inode->xattrs_size : 0);
 }
 
+/* Number of the device that has the file's bytes, 0 when they are in the image. */
+static uint16_t device_of(const struct writer *w, const struct tree_inode *inode)
+{
+    if (!w->devices || !S_ISREG(inode->mode) || inode->size <= LAYER_SMALL_MAX ||
+        inode->layer == 0 || inode->layer > w->n_layers)
+        return 0;
+    return w->devices[inode->layer - 1];
+}
+
 /* Bytes that live behind the inode. */
-static uint64_t tail_size(const struct tree_inode *inode)
+static uint64_t tail_size(const struct writer *w, const struct tree_inode *inode)
 {
     uint64_t tail = inode->size % EROFS_BLOCK;
 
+    if (device_of(w, inode))
+        return 0;
     if (!S_ISREG(inode->mode) && !S_ISDIR(inode->mode) && !S_ISLNK(inode->mode))
         return 0;
     if (S_ISLNK(inode->mode) && inode->size < EROFS_BLOCK - EROFS_INODE_SIZE && !inode->xattrs_size)
@@ -117,18 +140,27 @@ static uint64_t tail_size(const struct tree_inode *inode)
     return tail <= TAIL_MAX && head_size(inode) + tail <= EROFS_BLOCK ? tail : 0;
 }
 
-static uint64_t block_count(const struct tree_inode *inode)
+static uint64_t block_count(const struct writer *w, const struct tree_inode *inode)
 {
     if (!S_ISREG(inode->mode) && !S_ISDIR(inode->mode) && !S_ISLNK(inode->mode))
         return 0;
-    return tail_size(inode) ? inode->size / EROFS_BLOCK
-                            : (inode->size + EROFS_BLOCK - 1) / EROFS_BLOCK;
+    if (device_of(w, inode))
+        return 0;
+    return tail_size(w, inode) ? inode->size / EROFS_BLOCK
+                               : (inode->size + EROFS_BLOCK - 1) / EROFS_BLOCK;
+}
+
+static uint64_t chunk_place(const struct tree_inode *inode)
+{
+    const uint64_t unit = sizeof(struct erofs_chunk);
+
+    return (inode->place + head_size(inode) + unit - 1) & ~(unit - 1);
 }
 
 static void place_inode(struct writer *w, struct tree_inode *inode)
 {
     uint64_t at = (w->meta_size + 31) & ~UINT64_C(31);
-    uint64_t tail = tail_size(inode);
+    uint64_t tail = tail_size(w, inode);
     uint64_t needed = tail ? head_size(inode) + tail : EROFS_INODE_SIZE;
 
     if (at % EROFS_BLOCK + needed > EROFS_BLOCK)
@@ -136,6 +168,8 @@ static void place_inode(struct writer *w, struct tree_inode *inode)
     inode->place = at;
     w->inodes[w->n_inodes++] = inode;
     w->meta_size = at + head_size(inode) + tail;
+    if (device_of(w, inode))
+        w->meta_size = chunk_place(inode) + sizeof(struct erofs_chunk);
 }
 
 static int place_directory(struct writer *w, struct tree_node *dir)
@@ -177,10 +211,84 @@ static int place_all(struct writer *w, struct tree *tree)
             if (S_ISDIR(inode->mode) == (files != 0))
                 continue;
             inode->block = (uint32_t)block;
-            block += block_count(inode);
+            block += block_count(w, inode);
         }
     w->n_blocks = block;
     return block > UINT32_MAX ? -EFBIG : 0;
+}
+
+/* ---- devices ---- */
+
+/*
+ * Bytes of each layer's files that are seen; a file with several names counts for each. A file that
+ * is not where a guest could read it is a damaged index.
+ */
+static int count_bytes(const struct writer *w, const struct tree_node *dir, uint64_t *bytes)
+{
+    const struct tree_node *n = dir->children;
+
+    while (n) {
+        const struct tree_inode *inode = n->inode;
+
+        if (S_ISREG(inode->mode) && inode->size > LAYER_SMALL_MAX && inode->layer > 0 &&
+            inode->layer <= w->n_layers) {
+            const struct layer *layer = &w->layers[inode->layer - 1];
+
+            if (!layer->in_blocks || inode->offset % EROFS_BLOCK != 0 ||
+                inode->offset > layer->pack_bytes ||
+                inode->size > layer->pack_bytes - inode->offset)
+                return -EIO;
+            bytes[inode->layer - 1] += inode->size;
+        }
+        if (n->children) {
+            n = n->children;
+            continue;
+        }
+        while (n != dir && !n->next)
+            n = n->parent;
+        n = n == dir ? NULL : n->next;
+    }
+    return 0;
+}
+
+/* The layer with the most bytes that is no device yet, and worth one; n_layers: there is none. */
+static size_t largest_layer(const struct writer *w, const uint64_t *bytes)
+{
+    size_t found = w->n_layers;
+
+    for (size_t i = 0; i < w->n_layers; i++)
+        if (!w->devices[i] && bytes[i] >= PACK_MIN_BYTES &&
+            (found == w->n_layers || bytes[i] > bytes[found]))
+            found = i;
+    return found;
+}
+
+static int choose_devices(struct writer *w, struct tree *tree)
+{
+    _cleanup_free_ uint64_t *bytes = calloc(w->n_layers + 1, sizeof(*bytes));
+    int r;
+
+    w->devices = calloc(w->n_layers + 1, sizeof(*w->devices));
+    if (!bytes || !w->devices)
+        return -ENOMEM;
+    r = count_bytes(w, tree_root(tree), bytes);
+    for (size_t n = 0; r == 0 && n < IMAGE_PACKS_MAX; n++) {
+        size_t layer = largest_layer(w, bytes);
+
+        if (layer < w->n_layers)
+            w->devices[layer] = 1;
+    }
+    /* In the order of the layers, so that the first is the one that most images share. */
+    for (size_t i = 0; r == 0 && i < w->n_layers; i++) {
+        struct erofs_slot *slot = &w->slots[w->n_slots];
+
+        if (!w->devices[i])
+            continue;
+        memcpy(slot->tag, w->packs[i], sizeof(slot->tag));
+        slot->blocks = htole32((uint32_t)(w->layers[i].pack_bytes / EROFS_BLOCK));
+        w->devices[i] = (uint16_t)++w->n_slots;
+    }
+    return r;
 }
 
 /* ---- second pass: bytes ---- */
@@ -192,11 +300,34 @@ static uint32_t device_number(const struct tree_inode *inode)
     return (minor & 0xff) | major << 8 | (minor & ~0xffu) << 12;
 }
 
+/* The least chunk that holds the whole file. */
+static uint32_t chunk_format(const struct tree_inode *inode)
+{
+    uint32_t bits = 0;
+
+    while (((uint64_t)EROFS_BLOCK << bits) < inode->size)
+        bits++;
+    return EROFS_CHUNK_INDEXES | bits;
+}
+
+static int put_chunk(struct writer *w, const struct tree_inode *inode)
+{
+    const struct erofs_chunk chunk = {
+        .device_id = htole16(device_of(w, inode)),
+        .blkaddr = htole32((uint32_t)(inode->offset / EROFS_BLOCK)),
+    };
+    int r = sink_at(&w->sink, (uint64_t)META_BLOCK * EROFS_BLOCK + chunk_place(inode));
+
+    return r < 0 ? r : sink_put(&w->sink, &chunk, sizeof(chunk));
+}
+
 static int put_head(struct writer *w, const struct tree_inode *inode, uint32_t number)
 {
+    int layout = device_of(w, inode)   ? EROFS_CHUNK_BASED
+                 : tail_size(w, inode) ? EROFS_FLAT_INLINE
+                                       : EROFS_FLAT_PLAIN;
     struct erofs_inode_extended head = {
-        .i_format =
-            htole16((uint16_t)(1 | (tail_size(inode) ? EROFS_FLAT_INLINE : EROFS_FLAT_PLAIN) << 1)),
+        .i_format = htole16((uint16_t)(1 | layout << 1)),
         .i_mode = htole16(inode->mode),
         .i_size = htole64(inode->size),
         .i_ino = htole32(number),
@@ -212,7 +343,7 @@ static int put_head(struct writer *w, const struct tree_inode *inode, uint32_t n
     if (S_ISCHR(inode->mode) || S_ISBLK(inode->mode))
         head.i_u = htole32(device_number(inode));
     else
-        head.i_u = htole32(inode->block);
+        head.i_u = htole32(layout == EROFS_CHUNK_BASED ? chunk_format(inode) : inode->block);
     if (inode->xattrs_size)
         head.i_xattr_icount = htole16((uint16_t)(1 + inode->xattrs_size / 4));
     r = sink_at(&w->sink, (uint64_t)META_BLOCK * EROFS_BLOCK + inode->place);
@@ -222,6 +353,8 @@ static int put_head(struct writer *w, const struct tree_inode *inode, uint32_t n
         r = sink_put(&w->sink, xattr_header, sizeof(xattr_header));
     if (r == 0 && inode->xattrs_size)
         r = sink_put(&w->sink, inode->xattrs, inode->xattrs_size);
+    if (r == 0 && layout == EROFS_CHUNK_BASED)
+        r = put_chunk(w, inode);
     return r;
 }
 
@@ -302,7 +435,7 @@ static int put_directory(struct writer *w, const struct tree_node *dir, bool tai
             return -EIO;
         if (tail && last)
             return sink_put(&w->sink, block, used);
-        if (!tail && !(last && tail_size(dir->inode)))
+        if (!tail && !(last && tail_size(w, dir->inode)))
             r = sink_put(&w->sink, block, EROFS_BLOCK);
         left -= last ? left : EROFS_BLOCK;
     }
@@ -316,7 +449,7 @@ static int put_inodes(struct writer *w)
 
     for (size_t i = 0; r == 0 && i < w->n_inodes; i++) {
         const struct tree_inode *inode = w->inodes[i];
-        uint64_t tail = tail_size(inode);
+        uint64_t tail = tail_size(w, inode);
 
         r = put_head(w, inode, (uint32_t)i + 1);
         if (r == 0 && S_ISDIR(inode->mode)) {
@@ -335,7 +468,7 @@ static int put_blocks(struct writer *w)
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < w->n_dirs; i++) {
-        if (block_count(w->dirs[i]->inode) == 0)
+        if (block_count(w, w->dirs[i]->inode) == 0)
             continue;
         r = sink_at(&w->sink, (uint64_t)w->dirs[i]->inode->block * EROFS_BLOCK);
         if (r == 0)
@@ -343,7 +476,7 @@ static int put_blocks(struct writer *w)
     }
     for (size_t i = 0; r == 0 && i < w->n_inodes; i++) {
         const struct tree_inode *inode = w->inodes[i];
-        uint64_t blocks = block_count(inode);
+        uint64_t blocks = block_count(w, inode);
 
         if (S_ISDIR(inode->mode) || blocks == 0)
             continue;
@@ -359,7 +492,7 @@ static int put_blocks(struct writer *w)
 static int put_super(struct writer *w)
 {
     uint8_t block[EROFS_BLOCK];
-    const struct erofs_super super = {
+    struct erofs_super super = {
         .magic = htole32(EROFS_MAGIC),
         .feature_compat = htole32(EROFS_COMPAT_CHECKSUM | EROFS_COMPAT_MTIME),
         .blkszbits = 12,
@@ -370,19 +503,27 @@ static int put_super(struct writer *w)
         .uuid = EROFS_UUID,
     };
 
-    erofs_super_block(&super, block);
+    if (w->n_slots > 0) {
+        super.feature_incompat = htole32(EROFS_INCOMPAT_CHUNKED_FILE | EROFS_INCOMPAT_DEVICE_TABLE);
+        super.extra_devices = htole16((uint16_t)w->n_slots);
+        super.devt_slotoff = htole16(EROFS_SLOTS_OFFSET / EROFS_SLOT_SIZE);
+    }
+    erofs_super_block(&super, w->slots, w->n_slots, block);
     return sink_put(&w->sink, block, sizeof(block));
 }
 
-int erofs_write(struct tree *tree, const struct layer *layers, size_t n_layers, const char *path,
-                uint64_t *ret_size, struct error *err)
+int erofs_write(struct tree *tree, const struct layer *layers, size_t n_layers,
+                const char *const *packs, const char *path, uint64_t *ret_size, struct error *err)
 {
-    _cleanup_(writer_done) struct writer w = {.layers = layers, .n_layers = n_layers};
+    _cleanup_(writer_done) struct writer w = {
+        .layers = layers, .n_layers = n_layers, .packs = packs};
     int r;
 
     w.inodes = calloc(tree_count(tree), sizeof(struct tree_inode *));
     w.dirs = calloc(tree_count(tree), sizeof(struct tree_node *));
     r = w.inodes && w.dirs ? sink_open(&w.sink, path) : -ENOMEM;
+    if (r == 0 && packs)
+        r = choose_devices(&w, tree);
     if (r == 0)
         r = place_all(&w, tree);
     if (r == 0)

@@ -9,7 +9,8 @@
 #include "base/fd.h"
 
 /* The cache stays on its machine: numbers are in the machine's own order. */
-#define MAGIC UINT64_C(0x3179616c68747268) /* "hrthlay1" */
+#define MAGIC_ROW UINT64_C(0x3179616c68747268) /* "hrthlay1": files in a row; read only */
+#define MAGIC UINT64_C(0x3279616c68747268)     /* "hrthlay2" */
 
 struct header {
     uint64_t magic;
@@ -112,15 +113,18 @@ int layer_open(const char *pack, const char *index, struct layer *ret, struct er
     if (map == MAP_FAILED)
         return error_set(err, errno, "map '%s': %s", index, errno_text(errno));
     header = map;
-    if (header->magic != MAGIC || header->bytes != (uint64_t)st.st_size ||
-        header->pack_bytes != (uint64_t)pack_st.st_size) {
+    if ((header->magic != MAGIC && header->magic != MAGIC_ROW) ||
+        header->bytes != (uint64_t)st.st_size || header->pack_bytes != (uint64_t)pack_st.st_size ||
+        (header->magic == MAGIC && header->pack_bytes % LAYER_ALIGN != 0)) {
         (void)munmap(map, (size_t)st.st_size);
         return error_set(err, EIO, "layer '%s': its index is damaged", index);
     }
     *ret = (struct layer){.pack_fd = TAKE_FD(pack_fd),
                           .map = map,
                           .map_size = (size_t)st.st_size,
-                          .n_entries = (size_t)header->n_entries};
+                          .n_entries = (size_t)header->n_entries,
+                          .pack_bytes = header->pack_bytes,
+                          .in_blocks = header->magic == MAGIC};
     return 0;
 }
 

@@ -38,10 +38,11 @@ struct unpacker {
     bool drained;
     struct buf index;
     size_t n_entries;
-    int pack_fd; /* owned */
-    uint64_t pack_size;
-    uint64_t checked; /* bytes at the last look at the free space */
-    struct error err; /* of the inner reader */
+    int pack_fd;                  /* owned */
+    uint64_t pack_size;           /* a multiple of LAYER_ALIGN */
+    uint64_t small_at, small_end; /* room in the last block of small files */
+    uint64_t checked;             /* bytes at the last look at the free space */
+    struct error err;             /* of the inner reader */
 };
 
 static void unpacker_done(struct unpacker *p)
@@ -251,13 +252,28 @@ static int write_at(const struct unpacker *p, const uint8_t *data, size_t size, 
     return 0;
 }
 
-/* Puts a file's bytes into the pack; what is zero stays a hole. */
-static int copy_content(struct unpacker *p, struct layer_entry *e, struct error *err)
+static uint64_t find_room(struct unpacker *p, uint64_t size)
 {
     uint64_t start = p->pack_size;
 
-    if (e->size >= LAYER_ALIGN)
-        start = (start + LAYER_ALIGN - 1) & ~(uint64_t)(LAYER_ALIGN - 1);
+    if (size > LAYER_SMALL_MAX) {
+        p->pack_size += (size + LAYER_ALIGN - 1) & ~(uint64_t)(LAYER_ALIGN - 1);
+        return start;
+    }
+    if (p->small_end - p->small_at < size) {
+        p->small_at = start;
+        p->small_end = p->pack_size = start + LAYER_ALIGN;
+    }
+    start = p->small_at;
+    p->small_at += size;
+    return start;
+}
+
+/* Puts a file's bytes into the pack; what is zero stays a hole. */
+static int copy_content(struct unpacker *p, struct layer_entry *e, struct error *err)
+{
+    uint64_t start = find_room(p, e->size);
+
     for (;;) {
         const void *data;
         size_t size;
@@ -277,7 +293,6 @@ static int copy_content(struct unpacker *p, struct layer_entry *e, struct error 
             return r;
     }
     e->offset = start;
-    p->pack_size = start + e->size;
     return check_space(p, err);
 }
 
@@ -419,6 +434,21 @@ static void locale_cleanup(locale_t *l)
     freelocale(*l);
 }
 
+/*
+ * The pack ends with a written byte, not with a hole: so its length is only what the index says
+ * when the bytes before are on disk too, and one that a crash cut short is noticed.
+ */
+static int end_pack(const struct unpacker *p, struct error *err)
+{
+    struct stat st;
+
+    if (fstat(p->pack_fd, &st) < 0)
+        return error_set(err, errno, "write '%s': %s", p->u->pack, errno_text(errno));
+    if ((uint64_t)st.st_size >= p->pack_size)
+        return 0;
+    return write_at(p, (const uint8_t *)"", 1, p->pack_size - 1, err);
+}
+
 static int unpack_into(struct unpacker *p, struct error *err)
 {
     struct layer_unpack *u = p->u;
@@ -442,8 +472,9 @@ static int unpack_into(struct unpacker *p, struct error *err)
         return error_set_code(err, ERR_IMAGE_INVALID,
                               "%s: its content is %.20s… and should be %.20s…", u->name,
                               u->ret_diff_id, u->diff_id);
-    if (ftruncate(p->pack_fd, (off_t)p->pack_size) < 0)
-        return error_set(err, errno, "write '%s': %s", u->pack, errno_text(errno));
+    r = end_pack(p, err);
+    if (r < 0)
+        return r;
     u->ret_bytes = p->pack_size + p->index.size;
     return index_write(&p->index, u->index, p->n_entries, p->pack_size, err);
 }

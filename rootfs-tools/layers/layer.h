@@ -9,9 +9,12 @@
 
 /*
  * A layer of an image, taken apart once and kept for all images that have it: PACK holds the bytes
- * of its files one after another, INDEX the entries in their order. Nothing of a layer is ever
- * unpacked to a directory, so no name in it can lead anywhere; and two images that share a layer
- * share its files.
+ * of its files, INDEX the entries in their order. Nothing of a layer is ever unpacked to a
+ * directory, so no name in it can lead anywhere; and two images that share a layer share its files.
+ *
+ * A pack can be a block device of a guest, which reads files in it where they are (erofs/packs.h):
+ * a file has blocks of its own, with zeros behind its end, because a guest that maps it sees them.
+ * Only the small ones, which an image keeps beside their inodes, share blocks.
  */
 #define LAYER_ENTRIES_MAX 1000000u /* of all layers of an image together */
 #define LAYER_BYTES_MAX (UINT64_C(64) * 1024 * 1024 * 1024)
@@ -22,6 +25,7 @@
 #define LAYER_DEPTH_MAX 200u
 #define LAYER_XATTRS_MAX ((size_t)60 * 1024) /* of one file */
 #define LAYER_ALIGN 4096u
+#define LAYER_SMALL_MAX 1024u /* a file of at most this size shares its block */
 
 /* What one image may use, counted over all its layers from several threads. */
 struct layer_budget {
@@ -79,6 +83,8 @@ struct layer {
     const uint8_t *map; /* owned */
     size_t map_size;
     size_t n_entries;
+    uint64_t pack_bytes;
+    bool in_blocks; /* files have blocks of their own; packs of older versions hold them in a row */
 };
 int layer_open(const char *pack, const char *index, struct layer *ret, struct error *err);
 void layer_close(struct layer *layer);

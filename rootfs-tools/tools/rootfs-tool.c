@@ -62,7 +62,7 @@ static int tool_ready(char **args, struct error *err)
 
 static int tool_remove(char **args, struct error *err)
 {
-    return image_remove(args[0], err);
+    return image_remove(args[0], /* in_use= */ NULL, err);
 }
 
 static int tool_list(char **args, struct error *err)

@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tarfile
 import threading
@@ -275,19 +276,49 @@ def describe(root):
     return found, sorted(sorted(group) for group in links.values())
 
 
+def packs_of(path):
+    """The packs that an EROFS file of ours needs, in order: those that its device table names."""
+    with open(path, "rb") as f:
+        block = f.read(4096)
+    count, table = struct.unpack_from("<HH", block, 1024 + 86)
+    slots = [block[table * 128 + i * 128:][:128] for i in range(count)]
+    packs = [pathlib.Path(path).parent.parent / "layers" / f"{slot[:64].decode()}.pack" for slot in slots]
+    assert [p.stat().st_size for p in packs] == [struct.unpack_from("<I", slot, 64)[0] * 4096 for slot in slots]
+    return packs
+
+
+def fsck(path):
+    subprocess.run(["fsck.erofs", *(f"--device={pack}" for pack in packs_of(path)), str(path)], check=True,
+                   capture_output=True)
+
+
 class Mounted:
     """An EROFS file, looked at by the kernel."""
 
     def __init__(self, path, where):
         self.where = pathlib.Path(where)
         self.where.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "erofs", "-o", "loop,ro", str(path), str(self.where)], check=True)
+        self.loops = []
+        try:
+            for pack in packs_of(path):
+                self.loops.append(subprocess.run(["losetup", "-r", "--show", "-f", str(pack)], check=True,
+                                                 capture_output=True, text=True).stdout.strip())
+            options = ",".join(["loop", "ro"] + [f"device={loop}" for loop in self.loops])
+            subprocess.run(["mount", "-t", "erofs", "-o", options, str(path), str(self.where)], check=True)
+        except BaseException:
+            self.detach()
+            raise
+
+    def detach(self):
+        for loop in self.loops:
+            subprocess.run(["losetup", "-d", loop], check=True)
 
     def __enter__(self):
         return self.where
 
     def __exit__(self, *args):
         subprocess.run(["umount", str(self.where)], check=True)
+        self.detach()
 
 
 def have_tools():

@@ -14,6 +14,7 @@ import pytest
 
 import images
 import oci
+from client import Sandbox
 from conftest import BIN, Hearth, private_cache
 from oci import Layer, Layout
 
@@ -144,7 +145,7 @@ def test_tree_is_what_the_peer_unpacks(kind, compress, store, registry, tmp_path
         layout.image("plain", layers)
     name = registry.push(layout, "v1", f"zoo/{kind}:{compress}")
     path = store.pull(name)
-    subprocess.run(["fsck.erofs", path], check=True, capture_output=True)
+    oci.fsck(path)
     theirs = oci.umoci_unpack(layout, "plain" if compress == "zstd" else "v1", tmp_path / "bundle")
     with oci.Mounted(path, tmp_path / "mnt") as ours:
         mine, my_links = oci.describe(ours)
@@ -520,8 +521,9 @@ def test_big_ones_boot(kind, own_oci, registry, tmp_path):
     layers = [busybox_layer()]
     check = ""
     if kind == "layers":
-        layers += zoo_layers()[1:]
-        check = "cat /last; echo; ls / | /bin/busybox grep -c ^f"
+        layers += [layer.add(f"big{i:03}", bytes(i * 7 % 251 for i in range(i, 150_001 + i)))
+                   for i, layer in enumerate(zoo_layers()) if i > 0]
+        check = "cat /last; echo; ls / | /bin/busybox grep -c ^f; cat /big* | /bin/busybox sha256sum"
     elif kind == "files":
         many = Layer()
         for i in range(100_000):
@@ -541,8 +543,96 @@ def test_big_ones_boot(kind, own_oci, registry, tmp_path):
     layout.image("v1", layers, config={"Env": ["PATH=/bin"]})
     name = registry.push(layout, "v1", f"run/{kind}:v1")
     done = h.cli("run", name, "--", "sh", "-c", check, text=True, timeout=600)
-    expected = {"layers": "119\n119\n", "files": "99999\n100000\n", "large": f"end\n{2 * 1024 ** 3}\n"}
+    big = b"".join(bytes(i * 7 % 251 for i in range(i, 150_001 + i)) for i in range(1, 120))
+    expected = {"layers": f"119\n119\n{oci.sha256(big)}  -\n", "files": "99999\n100000\n", "large": f"end\n{2 * 1024 ** 3}\n"}
     assert done.stdout == expected[kind], done
+
+
+def sums_in(box, *names):
+    return box.exec("/bin/busybox", "sha256sum", *names)["stdout"].split()[::2]
+
+
+def age(h):
+    """What was used just now is not pruned: it was used long ago."""
+    for path in (h.dir / "c/images/blobs").iterdir():
+        os.utime(path, (1000, 1000), follow_symlinks=False)
+
+
+def test_images_that_share_layers_run_at_once(own_oci, registry, tmp_path):
+    """Each reads its own and the shared files right, and the shared ones are on disk once."""
+    h, _ = own_oci
+    layout = Layout(tmp_path / "layout")
+    base = [os.urandom(3_000_001), os.urandom(5000), b"small"]
+    layers = [busybox_layer().bytes(), Layer().dir("b").add("b/0", base[0]).add("b/1", base[1]).add("b/2", base[2]).bytes()]
+    boxes, owns = [], []
+    try:
+        for i in range(2):
+            owns.append(os.urandom(300_000 + i))
+            layout.image(f"v{i}", [*layers, Layer().add("own", owns[-1]).add("b/1", owns[-1][:7000])])
+            boxes.append(h.create(registry.push(layout, f"v{i}", f"run/shares:v{i}")))
+        shown = [json.loads(h.cli("image", "inspect", f"{registry.host}/run/shares:v{i}", check=True).stdout)
+                 for i in range(2)]
+        packs = [oci.packs_of(image["path"]) for image in shown]
+        assert [len(some) for some in packs] == [3, 3] and len({*packs[0], *packs[1]}) == 4, packs
+        assert all(image["own_bytes"] < 100_000 < 3_000_000 < image["size_bytes"] for image in shown), shown
+        for box, own in zip(boxes, owns):
+            assert sums_in(box, "/b/0", "/b/1", "/b/2", "/own") == \
+                [oci.sha256(data) for data in (base[0], own[:7000], base[2], own)]
+            assert box.exec("sh", "-c", "echo more >> /b/0; /bin/busybox tail -c 5 /b/0")["stdout"] == "more\n"
+    finally:
+        for box in boxes:
+            box.remove()
+
+
+def test_what_runs_keeps_its_layers_when_the_name_goes(own_oci, registry, tmp_path):
+    """The name comes to mean another image and everything is pruned: sandbox, snapshot and fork still read."""
+    h, _ = own_oci
+    layout = Layout(tmp_path / "layout")
+    data = [os.urandom(400_000 + i) for i in range(4)]
+    layout.image("v1", [busybox_layer(), *(Layer().add(f"f{i}", data[i]) for i in range(4))])
+    layout.image("v2", [busybox_layer().add("other", "image")])
+    name = registry.push(layout, "v1", "run/moves:v1")
+    box = h.create(name)
+    kids = []
+    try:
+        assert sums_in(box, "/f0") == [oci.sha256(data[0])]
+        with pytest.raises(Exception, match="image_in_use"):
+            h.client.delete(f"/v1/images/{name}")
+        registry.push(layout, "v2", "run/moves:v1")
+        h.cli("image", "pull", name, check=True)
+        age(h)
+        h.cli("image", "prune", "--all", check=True)
+        assert sums_in(box, "/f1") == [oci.sha256(data[1])]
+        h.client.post(f"{box.url}/hibernate")
+        age(h)
+        h.cli("image", "prune", "--all", check=True)
+        assert sums_in(box, "/f2") == [oci.sha256(data[2])]
+        answer = h.client.post(f"{box.url}/fork", {"count": 2})
+        kids = [Sandbox(h.client, info) for info in answer["sandboxes"]]
+        for kid in kids:
+            assert sums_in(kid, "/f3", "/f0") == [oci.sha256(data[3]), oci.sha256(data[0])]
+    finally:
+        for one in [box, *kids]:
+            one.remove()
+
+
+def test_a_layer_that_is_gone_is_told_before_anything_starts(own_oci, registry, tmp_path):
+    h, _ = own_oci
+    layout = Layout(tmp_path / "layout")
+    layout.image("v1", [busybox_layer(), Layer().add("f", os.urandom(400_000))])
+    name = registry.push(layout, "v1", "run/gone:v1")
+    box = h.create(name)
+    path = json.loads(h.cli("image", "inspect", name, check=True).stdout)["path"]
+    pack = oci.packs_of(path)[-1]
+    try:
+        h.client.post(f"{box.url}/hibernate")
+        kept = pack.rename(tmp_path / "kept")
+        with pytest.raises(Exception, match=f"its layer .*{pack.name}.*No such file"):
+            box.exec("/bin/sh", "-c", "true")
+        shutil.copy(kept, pack)
+        assert box.exec("/bin/sh", "-c", "echo $((1 + 1))")["stdout"] == "2\n"
+    finally:
+        box.remove()
 
 
 def test_archives_of_others(own_oci, tmp_path):
@@ -577,7 +667,7 @@ def test_archives_of_others(own_oci, tmp_path):
 
 
 def test_images_share_their_layers_on_disk(store, registry, tmp_path):
-    """Twenty images on one base take at most 1.3 times their distinct bytes."""
+    """Twenty images on one base take at most 1.3 times their distinct bytes, also when all can be booted from."""
     layout = Layout(tmp_path / "layout")
     base = [Layer().add(f"base{i}", os.urandom(2_000_000)).bytes() for i in range(4)]
     distinct = 8_000_000
@@ -586,9 +676,13 @@ def test_images_share_their_layers_on_disk(store, registry, tmp_path):
         layout.image(f"v{i}", base + [Layer().add("own", own)])
         distinct += len(own)
         store.run("pull", registry.push(layout, f"v{i}", f"shared:v{i}"))
-    used = sum(p.stat().st_blocks * 512 for p in (store.cache / "images").rglob("*") if p.is_file())
-    assert used <= 1.3 * distinct, (used, distinct)
-    path = store.ready(f"{registry.host}/shared:v7")
+    def used():
+        return sum(p.stat().st_blocks * 512 for p in (store.cache / "images").rglob("*") if p.is_file())
+    assert used() <= 1.3 * distinct, (used(), distinct)
+    for i in range(20):
+        path = store.ready(f"{registry.host}/shared:v{i}")
+        assert len(oci.packs_of(path)) == 5
+    assert used() <= 1.3 * distinct, (used(), distinct)
     with oci.Mounted(path, tmp_path / "mnt") as root:
         assert len(list(root.iterdir())) == 5
     for i in range(20):
@@ -633,7 +727,10 @@ def test_killed_at_any_time_leaves_a_good_cache(registry, tmp_path):
 def test_full_disk_is_said_and_leaves_nothing_half(size, registry, tmp_path):
     """The cache on a file system that is full at different moments."""
     layout = Layout(tmp_path / "layout")
-    layout.image("v1", [Layer().add(f"f{i}", os.urandom(400_000)) for i in range(4)], compress=None)
+    many = Layer()  # what the image has for itself, beside the packs
+    for i in range(500):
+        many.add(f"small{i}", os.urandom(1000))
+    layout.image("v1", [Layer().add(f"f{i}", os.urandom(400_000)) for i in range(4)] + [many], compress=None)
     name = registry.push(layout, "v1", f"full{size}:v1")
     store = Store(tmp_path / "store", registry.host)
     store.cache.mkdir(parents=True)

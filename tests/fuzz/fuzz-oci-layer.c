@@ -41,7 +41,7 @@ static void use(const char *pack, const char *index, const char *image)
         check_name(entry.path);
     if (tree_new(&tree) == 0 && tree_apply(tree, &layers[0], "first", NULL) == 0) {
         (void)tree_apply(tree, &layers[1], "second", NULL);
-        if (erofs_write(tree, layers, 2, image, &size, NULL) == 0 && size % 4096 != 0)
+        if (erofs_write(tree, layers, 2, NULL, image, &size, NULL) == 0 && size % 4096 != 0)
             abort();
         (void)unlink(image);
     }

@@ -304,7 +304,7 @@ TEST(steps_are_found_again_by_their_key_and_stay_hidden)
     ASSERT_OK(image_find(name, &image, &err));
     ASSERT_OK(step_publish_image("app:1", &s, &image, &err));
     ASSERT_STREQ(image.name, "app:1");
-    ASSERT_OK(image_remove(name, &err));
+    ASSERT_OK(image_remove(name, NULL, &err));
     layers = strv_free(layers);
     ASSERT_EQ(step_find(key, &layers), 0);
 }

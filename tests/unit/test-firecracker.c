@@ -10,6 +10,7 @@
 #include "backend/firecracker/fc-zero.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "erofs/packs.h"
 #include "harness/test.h"
 
 TEST(versions_are_compared_by_number)
@@ -167,6 +168,35 @@ static char *body_of(struct fc_request *requests, int n, const char *path)
             text = json_dumps(requests[i].body, JSON_COMPACT);
     fc_requests_done(requests, n);
     return text;
+}
+
+TEST(packs_of_the_image_are_drives_after_the_disk)
+{
+    struct vm_spec spec = {.cpus = 2, .memory_mib = 256};
+    struct fc_request requests[FC_REQUESTS_MAX];
+    struct fc_options options = {0};
+    int n = fc_machine_boot(&spec, &options, requests), before = n, disk = 0;
+
+    ASSERT_OK(n);
+    ASSERT_OK(fc_machine_add_packs(requests, &n, 0));
+    ASSERT_EQ(n, before);
+    ASSERT_OK(fc_machine_add_packs(requests, &n, IMAGE_PACKS_MAX));
+    ASSERT_EQ(n, before + (int)IMAGE_PACKS_MAX);
+    ASSERT_STREQ(requests[n - 1].path, "/actions");
+    while (strcmp(requests[disk].path, "/drives/disk") != 0)
+        disk++;
+    for (unsigned i = 0; i < IMAGE_PACKS_MAX; i++) {
+        const struct fc_request *q = &requests[disk + 1 + (int)i];
+        _cleanup_free_ char *text = json_dumps(q->body, JSON_COMPACT);
+        char path[32], name[64];
+
+        (void)snprintf(path, sizeof(path), "/drives/pack%u", i);
+        (void)snprintf(name, sizeof(name), "\"path_on_host\":\"pack%u\"", i);
+        ASSERT_STREQ(q->path, path);
+        ASSERT_TRUE(text && strstr(text, name) && strstr(text, "\"is_read_only\":true"));
+    }
+    ASSERT_ERR(fc_machine_add_packs(requests, &n, IMAGE_PACKS_MAX + 1), E2BIG);
+    fc_requests_done(requests, n);
 }
 
 TEST(what_an_operator_sets_reaches_firecracker)

@@ -16,7 +16,7 @@ TEST(unknown_image_is_named_with_a_way_out)
     ASSERT_ERR(image_find("nope", &image, &err), ENOENT);
     ASSERT_EQ(err.code, ERR_IMAGE_NOT_FOUND);
     ASSERT_TRUE(strstr(err.text, "'nope'") && strstr(err.text, "image pull nope"));
-    ASSERT_ERR(image_remove("nope", &err), ENOENT);
+    ASSERT_ERR(image_remove("nope", NULL, &err), ENOENT);
     ASSERT_EQ(err.code, ERR_IMAGE_NOT_FOUND);
 }
 
@@ -48,10 +48,10 @@ TEST(imported_image_is_found_listed_and_removed)
     ASSERT_EQ(st.st_size, found.size_bytes);
     ASSERT_EQ(st.st_mode & 0777, 0444);
     /* The blob goes with the last name. */
-    ASSERT_OK(image_remove("a", NULL));
-    ASSERT_OK(image_remove("b", NULL));
+    ASSERT_OK(image_remove("a", NULL, NULL));
+    ASSERT_OK(image_remove("b", NULL, NULL));
     ASSERT_TRUE(file_exists(found.path));
-    ASSERT_OK(image_remove("a-b", NULL));
+    ASSERT_OK(image_remove("a-b", NULL, NULL));
     ASSERT_FALSE(file_exists(found.path));
     assert_store_is_empty();
 }
@@ -83,7 +83,7 @@ TEST(damaged_record_says_so_and_can_be_removed)
     ASSERT_OK(file_write_atomic(record, "{\"sha256\": \"../../x\"}", 21, 0644, NULL));
     ASSERT_ERR(image_find("it", &image, &err), EIO);
     ASSERT_TRUE(strstr(err.text, "damaged"));
-    ASSERT_OK(image_remove("it", &err));
+    ASSERT_OK(image_remove("it", NULL, &err));
     ASSERT_ERR(image_find("it", &image, NULL), ENOENT);
 }
 

@@ -363,7 +363,7 @@ TEST(name_must_be_one)
         ASSERT_ERR(import(names[i], tar_path, &image, &err), EINVAL);
         ASSERT_EQ(err.code, ERR_INVALID_ARGUMENT);
         ASSERT_ERR(image_find(names[i], &image, NULL), EINVAL);
-        ASSERT_ERR(image_remove(names[i], NULL), EINVAL);
+        ASSERT_ERR(image_remove(names[i], NULL, NULL), EINVAL);
     }
 }
 

@@ -101,6 +101,23 @@ TEST(uses_mmio_and_gic_on_arm)
     ASSERT_LACKS(xml, "type='pci'");
 }
 
+TEST(packs_of_the_image_come_after_the_disk)
+{
+    static char one[] = "/l/1.pack", two[] = "/l/2.pack";
+    char *packs[] = {one, two, NULL};
+    struct xml_spec spec = spec_of("x86_64");
+    const char *xml, *disk, *first, *second;
+
+    spec.packs = packs;
+    xml = build(&spec);
+    disk = strstr(xml, "<target dev='vdb'");
+    first = strstr(xml, "<source file='/l/1.pack'/><target dev='vdc' bus='virtio'/><readonly/>"
+                        "<address type='pci' domain='0' bus='0' slot='6'");
+    second = strstr(xml, "<source file='/l/2.pack'/><target dev='vdd' bus='virtio'/><readonly/>"
+                         "<address type='pci' domain='0' bus='0' slot='7'");
+    ASSERT_TRUE(disk && first && second && disk < first && first < second);
+}
+
 TEST(gives_the_host_cpu_under_kvm)
 {
     struct xml_spec spec = spec_of("x86_64");

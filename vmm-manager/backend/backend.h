@@ -42,7 +42,7 @@ struct vm_spec {
     uint32_t memory_mib;
     const char *kernel;      /* boot only */
     const char *initramfs;   /* boot only */
-    const char *image;       /* drive 0, read-only EROFS */
+    const char *image;       /* drive 0, read-only EROFS; the packs it needs are drives 2 and on */
     const char *disk;        /* drive 1, writable */
     const char *memory_file; /* boot for a template: shared memory file to create; else NULL */
 };

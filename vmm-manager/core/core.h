@@ -229,6 +229,13 @@ typedef void (*core_pruned_fn)(const struct prune_result *result, const struct e
 int core_images_prune(struct core *core, bool all, bool trim, core_pruned_fn done, void *userdata);
 /* After images have grown: keeps them within the limit, when there is time. */
 void core_images_trim(struct core *core);
+/* Digests of the images that sandboxes and templates stand on; a strv, owned by the caller. */
+char **core_images_in_use(struct core *core);
+/*
+ * image_remove(), but what is in use stays: *in_use is from core_images_in_use(), and grows by what
+ * snapshots stand on. Blocks; for workers.
+ */
+int core_image_remove(struct core *core, const char *name, char ***in_use, struct error *err);
 json_t *core_templates_to_json(struct core *core);
 /* One, by id or name, with its recipe; NULL and err when there is none. */
 json_t *core_template_to_json(struct core *core, const char *id_or_name, struct error *err);

@@ -19,17 +19,20 @@ struct prune_job {
 
 static void add_snapshot(const struct snapshot_info *info, void *userdata)
 {
-    struct prune_job *job = userdata;
+    (void)strv_append(userdata, info->origin.image_sha256);
+}
 
-    (void)strv_append(&job->options.in_use, info->origin.image_sha256);
+/* What a snapshot stands on it will want again. */
+static int add_snapshots(struct core *core, char ***in_use, struct error *err)
+{
+    return snapshot_each(core->snapshots, add_snapshot, in_use, err);
 }
 
 static void prune_run(void *data)
 {
     struct prune_job *job = data;
 
-    /* What a snapshot stands on it will want again. */
-    if (snapshot_each(job->core->snapshots, add_snapshot, job, &job->err) < 0)
+    if (add_snapshots(job->core, &job->options.in_use, &job->err) < 0)
         return;
     (void)image_prune(&job->options, &job->result, &job->err);
 }
@@ -51,8 +54,7 @@ static void prune_done(void *data, int cancelled)
     free(job);
 }
 
-/* Digests of the images that sandboxes and templates stand on. */
-static char **images_in_use(struct core *core)
+char **core_images_in_use(struct core *core)
 {
     char **list = NULL;
 
@@ -73,7 +75,7 @@ int core_images_prune(struct core *core, bool all, bool trim, core_pruned_fn don
     job->core = core;
     job->options.all = all;
     job->options.trim = trim;
-    job->options.in_use = images_in_use(core);
+    job->options.in_use = core_images_in_use(core);
     job->done = done;
     job->userdata = userdata;
     r = workers_submit(core->image_workers, prune_run, prune_done, job);
@@ -82,6 +84,13 @@ int core_images_prune(struct core *core, bool all, bool trim, core_pruned_fn don
         free(job);
     }
     return r;
+}
+
+int core_image_remove(struct core *core, const char *name, char ***in_use, struct error *err)
+{
+    int r = add_snapshots(core, in_use, err);
+
+    return r < 0 ? r : image_remove(name, *in_use, err);
 }
 
 void core_images_trim(struct core *core)

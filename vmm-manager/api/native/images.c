@@ -7,6 +7,7 @@
 #include "api/native/page.h"
 #include "api/native/ticket.h"
 #include "base/clock.h"
+#include "base/strv.h"
 #include "base/worker.h"
 #include "erofs/image.h"
 #include "oci/export.h"
@@ -31,13 +32,14 @@ static bool is_long(enum image_verb verb)
 
 struct image_job {
     enum image_verb verb;
-    struct core *core;        /* weak, loop only */
+    struct core *core;        /* weak; the worker only removes by it */
     struct loop *loop;        /* weak */
     struct ticket *ticket;    /* of the request, loop only */
     const _Atomic bool *stop; /* weak: of the core */
     char name[ROUTE_PARAM_SIZE];
     char *path;           /* owned: import, export */
     char *platform;       /* owned: pull; NULL: of this host */
+    char **in_use;        /* owned strv: remove */
     struct image *images; /* owned: list */
     size_t count;
     struct image image;
@@ -57,6 +59,7 @@ static void image_job_free(struct image_job *job)
 {
     free(job->path);
     free(job->platform);
+    (void)strv_free(job->in_use);
     free(job->images);
     image_config_done(&job->config);
     free(job);
@@ -69,9 +72,10 @@ static json_t *image_to_json(const struct image *image)
 
     clock_format_wall(image->created_wall_usec, created, sizeof(created));
     json =
-        json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:I}", "name", image->name, "sha256",
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:b, s:I}", "name", image->name, "sha256",
                   image->sha256, "path", image->path, "size_bytes", (json_int_t)image->size_bytes,
-                  "created", created, "ready", image->ready, "layers", (json_int_t)image->n_layers);
+                  "own_bytes", (json_int_t)image->own_bytes, "created", created, "ready",
+                  image->ready, "layers", (json_int_t)image->n_layers);
     if (json && image->digest[0])
         (void)json_object_set_new(json, "digest", json_string(image->digest));
     if (json && image->architecture[0])
@@ -122,7 +126,7 @@ static void image_run(void *data)
             job->r = image_get_config(job->name, &job->config, &job->err);
         break;
     case IMAGE_REMOVE:
-        job->r = image_remove(job->name, &job->err);
+        job->r = core_image_remove(job->core, job->name, &job->in_use, &job->err);
         break;
     case IMAGE_IMPORT:
         job->r = image_import(job->name, job->path, on_progress, job, &job->image, &job->err);
@@ -255,8 +259,11 @@ static void image_start(struct request *req, enum image_verb verb, const char *n
 {
     struct image_job *job = image_job_new(req, verb, name);
 
-    if (job)
-        image_submit(req, job);
+    if (!job)
+        return;
+    if (verb == IMAGE_REMOVE)
+        job->in_use = core_images_in_use(native_of(req)->core);
+    image_submit(req, job);
 }
 
 /*

@@ -11,7 +11,7 @@
  * The directory that a Firecracker process sees as its root (jailed) or works in (plain), and what
  * is in it: BASE/PROGRAM/SLOT/root. Files of the host come in as hard links, or where a link cannot
  * be made as mounts inside the process's own mount namespace, which end with it. So all paths that
- * Firecracker is told, and stores in snapshots, are relative: `image`, `disk`, `kernel`,
+ * Firecracker is told, and stores in snapshots, are relative: `image`, `disk`, `pack0`…, `kernel`,
  * `initramfs`, `memory`, `state`, `console.sock`, `api.sock`.
  */
 #define FC_SLOT_SIZE 13 /* 12 characters and NUL */

@@ -1,6 +1,12 @@
 #include "backend/firecracker/fc-machine.h"
 
+#include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "erofs/packs.h"
 
 /* pci=off and the i8042 switches save probing time. */
 #if defined(__x86_64__)
@@ -71,6 +77,41 @@ int fc_machine_boot(const struct vm_spec *spec, const struct fc_options *options
                   "stats_polling_interval_s", 0));
     add(&b, "PUT", "/actions", json_pack("{s:s}", "action_type", "InstanceStart"));
     return finish(&b);
+}
+
+void fc_pack_name(size_t number, char name[static FC_PACK_NAME_SIZE])
+{
+    (void)snprintf(name, FC_PACK_NAME_SIZE, "pack%zu", number);
+}
+
+/* Drives come in the order in which they are named; these after the disk, before the rest. */
+int fc_machine_add_packs(struct fc_request requests[FC_REQUESTS_MAX], int *count, size_t n_packs)
+{
+    static const char *const paths[IMAGE_PACKS_MAX] = {
+        "/drives/pack0", "/drives/pack1", "/drives/pack2", "/drives/pack3",
+        "/drives/pack4", "/drives/pack5", "/drives/pack6", "/drives/pack7",
+    };
+    struct fc_request rest[FC_REQUESTS_MAX];
+    struct builder b = {.requests = requests};
+    char name[FC_PACK_NAME_SIZE];
+    int n_rest;
+
+    if (n_packs > ARRAY_SIZE(paths) || (size_t)*count + n_packs > FC_REQUESTS_MAX)
+        return -E2BIG;
+    while (b.count < *count && strcmp(requests[b.count].path, "/drives/disk") != 0)
+        b.count++;
+    b.count = MIN(b.count + 1, *count);
+    n_rest = *count - b.count;
+    memcpy(rest, requests + b.count, (size_t)n_rest * sizeof(rest[0]));
+    for (size_t i = 0; i < n_packs; i++) {
+        fc_pack_name(i, name);
+        add(&b, "PUT", paths[i],
+            json_pack("{s:s, s:s, s:b, s:b}", "drive_id", name, "path_on_host", name,
+                      "is_root_device", 0, "is_read_only", 1));
+    }
+    memcpy(requests + b.count, rest, (size_t)n_rest * sizeof(rest[0]));
+    *count = b.count + n_rest;
+    return b.failed ? -ENOMEM : 0;
 }
 
 /*

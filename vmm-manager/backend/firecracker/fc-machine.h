@@ -8,10 +8,10 @@
 /* One request of Firecracker's API. */
 struct fc_request {
     const char *method;
-    const char *path;
-    json_t *body; /* owned until it is sent */
+    const char *path; /* weak, constant */
+    json_t *body;     /* owned until it is sent */
 };
-#define FC_REQUESTS_MAX 12
+#define FC_REQUESTS_MAX 20
 
 /* Names in the jail. A VM's own snapshots must not meet the files it was restored from. */
 #define FC_NAME_STATE "state"
@@ -23,6 +23,14 @@ struct fc_request {
 /* What configures and starts a machine, in order; the count, or -ENOMEM with nothing to free. */
 int fc_machine_boot(const struct vm_spec *spec, const struct fc_options *options,
                     struct fc_request requests[FC_REQUESTS_MAX]);
+/*
+ * Adds drives for the packs of the image to what fc_machine_boot() made: they are known only when
+ * the image was looked at.
+ */
+int fc_machine_add_packs(struct fc_request requests[FC_REQUESTS_MAX], int *count, size_t n_packs);
+/* What the n-th pack is called in the jail; also the drive. */
+#define FC_PACK_NAME_SIZE 16
+void fc_pack_name(size_t number, char name[static FC_PACK_NAME_SIZE]);
 struct fc_load {
     bool pager;      /* memory from FC_NAME_PAGER, not from FC_NAME_MEMORY */
     const char *tap; /* network device in place of the snapshot's; NULL: as it was */

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
+#include "erofs/packs.h"
 #include "pager/pager-spawn.h"
 
 /* A process that is not there after this long never will be. */
@@ -29,6 +30,7 @@ struct prepare_job {
     bool launched; /* vmm is there */
     struct fc_vmm vmm;
     char *kernel, *initramfs, *image, *disk, *memory, *state; /* owned */
+    char **packs;                                             /* owned strv; of the image */
     struct page_source *pages;                                /* weak; lie over memory */
     char *pager_dir;                                          /* owned; has them instead */
     char record[256], log_path[256];
@@ -42,6 +44,7 @@ static void prepare_free(struct prepare_job *job)
     free(job->kernel);
     free(job->initramfs);
     free(job->image);
+    (void)strv_free(job->packs);
     free(job->disk);
     free(job->memory);
     free(job->state);
@@ -71,6 +74,20 @@ static int start_pager(struct prepare_job *job)
     return pager_spawn(&options, &job->err);
 }
 
+/* A link is enough: whoever removes the layer meanwhile takes nothing from this VM. */
+static int share_packs(struct prepare_job *job)
+{
+    char name[FC_PACK_NAME_SIZE];
+    int r = 0;
+
+    for (size_t i = 0; r >= 0 && job->packs && job->packs[i]; i++) {
+        fc_pack_name(i, name);
+        r = fc_jail_share(&job->vmm.jail, job->vmm.pid, job->packs[i], name, FC_SHARE_READ,
+                          &job->err);
+    }
+    return r;
+}
+
 static int share_all(struct prepare_job *job)
 {
     /* Image and template are known as verified by what stat() says of them: it stays so. */
@@ -94,6 +111,8 @@ static int share_all(struct prepare_job *job)
         if (r < 0)
             return r;
     }
+    if (share_packs(job) < 0)
+        return -job->err.errnum;
     if (job->pager_dir)
         return start_pager(job);
     return job->pages ? fc_jail_compose(&job->vmm.jail, job->memory, job->pages, FC_NAME_MEMORY,
@@ -118,6 +137,8 @@ static void prepare_run(void *userdata)
 {
     struct prepare_job *job = userdata;
 
+    if (image_packs_find(job->image, &job->packs, &job->err) < 0)
+        return;
     if (!job->launched) {
         if (fc_programs_get(job->b, &job->launch.programs, &job->err) < 0 ||
             fc_vmm_launch(&job->launch, &job->vmm, &job->err) < 0)
@@ -152,6 +173,10 @@ static void prepare_done(void *userdata, int cancelled)
         (void)error_set(&job->err, ECANCELED, "'%s': the daemon ends", vm->id);
     if (job->launch.uid && !(job->launched && job->vmm.jail.jailed))
         fc_uid_release(b, job->launch.uid);
+    if (!job->err.errnum && !job->state) {
+        r = fc_machine_add_packs(vm->requests, &vm->n_requests, strv_length(job->packs));
+        (void)error_fill(&job->err, r, "drives of '%s'", vm->id);
+    }
     if (job->launched) {
         take_process(vm, job);
         r = fc_vm_watch(vm);

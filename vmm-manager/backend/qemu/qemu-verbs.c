@@ -20,6 +20,8 @@
 #include "backend/qemu/qemu-xml.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/strv.h"
+#include "erofs/packs.h"
 
 #define UNDO_MSEC 5000
 #define FILE_MIN_BYTES ((rlim_t)64 << 20)
@@ -136,6 +138,7 @@ static int create(virConnectPtr conn, const struct verb_request *q, const char *
 static int create_domain(struct driver *d, const struct verb_request *q, struct backend_vm *vm,
                          bool bare_state, virDomainPtr *ret, struct error *err)
 {
+    _cleanup_strv_ char **packs = NULL;
     _cleanup_buf_ struct buf xml;
     const struct driver_info *info;
     virConnectPtr conn;
@@ -143,7 +146,9 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
     int r;
 
     buf_init(&xml, XML_SIZE_MAX);
-    r = driver_open(d, &info, &conn, err);
+    r = image_packs_find(q->image, &packs, err);
+    if (r >= 0)
+        r = driver_open(d, &info, &conn, err);
     if (r < 0)
         return r;
     struct vm_spec spec = {
@@ -158,6 +163,7 @@ static int create_domain(struct driver *d, const struct verb_request *q, struct 
     };
     struct xml_spec domain = {
         .vm = &spec,
+        .packs = packs,
         .machine = info->machine,
         .accel = info->accel,
         .emulator = info->emulator,

@@ -11,6 +11,7 @@
  * software emulation: a shell and its tools fit in 32, a big one only translates again.
  */
 #define TB_CACHE_MIB 32
+#define FIRST_PACK 4 /* device; those before have kept their places since there are snapshots */
 
 int xml_escape(struct buf *out, const char *text, bool comma, struct error *err)
 {
@@ -122,6 +123,25 @@ static int put_head(const struct xml_spec *s, struct buf *out, struct error *err
     return error_fill(err, r, "domain description");
 }
 
+/* What the image is made of beside itself; read-only, shared by many VMs. */
+static int put_packs(const struct xml_spec *s, struct buf *out, struct error *err)
+{
+    char a[96], target[] = "vdc";
+    int r = 0;
+
+    for (unsigned i = 0; r >= 0 && s->packs && s->packs[i]; i++, target[2]++) {
+        if (target[2] > 'z')
+            return error_set(err, E2BIG, "the image has too many layers of its own");
+        r = PUT("<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
+                "<source file='@'/><target dev='@' bus='virtio'/><readonly/>",
+                s->packs[i], target);
+        if (r >= 0)
+            r = error_fill(err, buf_printf(out, "%s</disk>", address(s, FIRST_PACK + i, a)),
+                           "domain description");
+    }
+    return r;
+}
+
 static int put_devices(const struct xml_spec *s, struct buf *out, struct error *err)
 {
     char a[4][96];
@@ -145,10 +165,14 @@ static int put_devices(const struct xml_spec *s, struct buf *out, struct error *
                 "<source file='@'/><target dev='vdb' bus='virtio'/>",
                 s->vm->disk);
     if (r >= 0)
+        r = buf_printf(out, "%s</disk>", address(s, 1, a[1]));
+    if (r >= 0)
+        r = put_packs(s, out, err);
+    if (r >= 0)
         r = buf_printf(out,
-                       "%s</disk><controller type='virtio-serial' index='0'>%s</controller>"
+                       "<controller type='virtio-serial' index='0'>%s</controller>"
                        "<controller type='usb' model='none'/>",
-                       address(s, 1, a[1]), address(s, 2, a[2]));
+                       address(s, 2, a[2]));
     if (r >= 0)
         r = PUT("<serial type='file'><source path='@' append='on'/></serial>"
                 "<channel type='unix'><source mode='bind' path='@'/>"

@@ -12,6 +12,7 @@ struct xml_spec {
     const struct vm_spec *vm;
     const struct machine *machine;
     enum accel accel;
+    char *const *packs;       /* strv, drives after the disk; NULL: none */
     const char *emulator;     /* absolute */
     const char *type;         /* pinned machine type, "pc-q35-7.2" */
     const char *console_path; /* Unix socket */
