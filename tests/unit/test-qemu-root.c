@@ -66,6 +66,31 @@ TEST(prepares_twice_and_repairs_the_configuration)
     drop_root(root);
 }
 
+TEST(forgets_a_start_that_was_cut_off)
+{
+    static const struct {
+        const char *name, *text;
+        bool stays;
+    } cases[] = {
+        {"run/qemu/half.xml",
+         "<!-- x -->\n<domstatus state='paused' reason='starting up' pid='0'>\n", false},
+        {"run/qemu/empty.xml", "", false},
+        {"run/qemu/lives.xml",
+         "<domstatus state='running' reason='booted' pid='4711'>\n<x pid='0'/>", true},
+        {"run/qemu/other.xml", "<domain/>", true},
+        {"run/qemu/autostarted", "", true},
+    };
+    const char *root = fresh_root("half");
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        ASSERT_OK(file_write_atomic(path_in(root, cases[i].name), cases[i].text,
+                                    strlen(cases[i].text), 0600, NULL));
+    ASSERT_OK(root_prepare(root, NULL));
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        ASSERT_EQ(file_exists(path_in(root, cases[i].name)), cases[i].stays);
+    drop_root(root);
+}
+
 TEST(sweeps_what_a_removed_root_left_in_memory)
 {
     char target[256];

@@ -232,20 +232,6 @@ static void sweep_lib(const char *root)
     }
 }
 
-int root_prepare(const char *root, struct error *err)
-{
-    int r;
-
-    r = dir_create(root, 0700, err);
-    if (r >= 0)
-        r = prepare_run(root, err);
-    if (r >= 0)
-        r = prepare_conf(root, err);
-    if (r >= 0)
-        sweep_lib(root);
-    return r;
-}
-
 /* "ID" of "ID<suffix>", or false. */
 static bool strip_suffix(const char *name, const char *suffix, char *id, size_t size)
 {
@@ -256,6 +242,59 @@ static bool strip_suffix(const char *name, const char *suffix, char *id, size_t 
     memcpy(id, name, n - m);
     id[n - m] = '\0';
     return name_is_valid(id);
+}
+
+/* Was the start of this VM cut off before libvirt knew its process? */
+static bool status_is_half(int dir_fd, const char *name)
+{
+    _cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    char head[2048], *tag, *end;
+    ssize_t n = fd < 0 ? -1 : fd_read_full(fd, head, sizeof(head) - 1);
+
+    if (n <= 0)
+        return n == 0;
+    head[n] = '\0';
+    tag = strstr(head, "<domstatus ");
+    end = tag ? strchr(tag, '>') : NULL;
+    if (!end)
+        return false;
+    *end = '\0';
+    return strstr(tag, " pid='0'") != NULL;
+}
+
+/*
+ * What libvirt wrote of a VM while it was starting it, with the job that it was at. It does not go
+ * on with such a VM when it finds it again, and nobody ever ends that job: everything asked of a VM
+ * of this name would wait for it. The process, if there is one, is known by its pid file.
+ */
+static void sweep_run(const char *root)
+{
+    _cleanup_free_ char *run = string_printf("%s/run/qemu", root);
+    _cleanup_(dir_cleanup) DIR *dir = run ? opendir(run) : NULL;
+    struct dirent *e;
+    char id[64];
+
+    while (dir && (e = readdir(dir)) != NULL) {
+        if (strip_suffix(e->d_name, ".xml", id, sizeof(id)) &&
+            status_is_half(dirfd(dir), e->d_name))
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    }
+}
+
+int root_prepare(const char *root, struct error *err)
+{
+    int r;
+
+    r = dir_create(root, 0700, err);
+    if (r >= 0)
+        r = prepare_run(root, err);
+    if (r >= 0)
+        r = prepare_conf(root, err);
+    if (r >= 0) {
+        sweep_lib(root);
+        sweep_run(root);
+    }
+    return r;
 }
 
 int root_list(const char *root, char ***ret, struct error *err)
