@@ -69,9 +69,10 @@ def sandboxes(h):
     return h.client.get("/v1/sandboxes")["sandboxes"]
 
 
-def leftovers(h):
-    """Work directories that somebody forgot."""
-    return list(pathlib.Path(h.env["HEARTH_CACHE"], "images/tmp").glob("*"))
+def nothing_left(h):
+    """No work directory stays; the last go after the answer, in the background."""
+    work = pathlib.Path(h.env["HEARTH_CACHE"], "images/tmp")
+    wait_until(lambda: not list(work.glob("*")), "the build's files to go")
 
 
 def test_stages_copies_and_configuration(hearth, small, context):
@@ -124,7 +125,7 @@ ENTRYPOINT ["/usr/bin/run.sh"]
     assert config["Labels"] == {"who": "me"} and config["ExposedPorts"] == {"8080/tcp": {}}
     assert config["User"] == "app:extra" and "Cmd" not in config
     assert not sandboxes(hearth) or all("build" not in s for s in sandboxes(hearth))
-    assert not leftovers(hearth)
+    nothing_left(hearth)
     assert not [name for name in names(hearth) if name.startswith("@")]
 
 
@@ -179,7 +180,8 @@ def test_failures_name_their_line(hearth, small, context, dockerfile, message):
     done = build(hearth, context, tag="fails:1")
     assert done.returncode != 0
     assert message in done.stderr.splitlines()[-1], done.stderr
-    assert names(hearth) == before and not leftovers(hearth)
+    assert names(hearth) == before
+    nothing_left(hearth)
     wait_until(lambda: not [s for s in sandboxes(hearth) if s.get("build")], "no sandbox of the build")
     error = json.loads(hearth.cli("--json", "image", "build", context, text=True).stdout)["error"]
     assert error["code"] in ("build_failed", "invalid_argument", "path_not_found", "unsupported",
@@ -259,7 +261,8 @@ def test_hostile_contexts(hearth, small, entry, copy, message):
     data = tar_of(("Dockerfile", f"FROM small\n{copy}\n", tarfile.REGTYPE), entry)
     done = hearth.cli("image", "build", "-t", "hostile:1", "-", input=data)
     assert done.returncode != 0 and message in done.stderr.decode(), done.stderr
-    assert "hostile:1" not in names(hearth) and not leftovers(hearth)
+    assert "hostile:1" not in names(hearth)
+    nothing_left(hearth)
 
 
 def test_a_link_out_of_the_context_is_only_a_link(hearth, small):
@@ -302,7 +305,7 @@ def test_client_that_goes_away_ends_its_build(hearth, small):
     answer.close()
     connection.close()
     wait_until(lambda: not [s for s in sandboxes(hearth) if s.get("build")], "the sandbox goes")
-    wait_until(lambda: not leftovers(hearth), "its files go")
+    nothing_left(hearth)
     assert "gone:1" not in names(hearth)
 
 
@@ -344,7 +347,7 @@ def test_daemon_that_is_killed_leaves_nothing_half(own, hearth, small):
     data = tar_of(("Dockerfile", SLOW.replace("sleep 1000", "true"), tarfile.REGTYPE))
     done = own.cli("image", "build", "-t", "killed:1", "-", input=data)
     assert done.returncode == 0 and done.stderr.count(b"CACHED") == 1, done.stderr
-    assert not leftovers(own)
+    nothing_left(own)
 
 
 def test_many_commands_and_much_output(hearth, small, context):
