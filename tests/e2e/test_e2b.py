@@ -78,11 +78,12 @@ def test_javascript_sdk(door, version):
     report(done)
 
 
-def test_python_sdk(door):
+@pytest.mark.parametrize("codec", ["json", "binary"])
+def test_python_sdk(door, codec):
     packages = fetched("e2b-py", [sys.executable, "-m", "pip", "install", "--quiet",
                                   "--disable-pip-version-check", "e2b", "--target"],
                        "e2b/__init__.py")
     env = {**door.sdk_env, "PYTHONPATH": str(packages)}
-    done = subprocess.run([sys.executable, str(HERE / "e2b_sdk.py")], capture_output=True, text=True,
-                          timeout=900, env=env)
+    done = subprocess.run([sys.executable, str(HERE / "e2b_sdk.py"), codec], capture_output=True,
+                          text=True, timeout=900, env=env)
     report(done)

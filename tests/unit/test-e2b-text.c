@@ -129,17 +129,17 @@ TEST(connect_messages)
     struct error err = {0};
     json_t *json = NULL;
 
-    ASSERT_OK(connect_decode("{\"a\":1}", 7, false, &json, &err));
+    ASSERT_OK(connect_decode(NULL, "{\"a\":1}", 7, &json, &err));
     ASSERT_EQ(json_integer_value(json_object_get(json, "a")), 1);
     json_decref(json);
-    ASSERT_OK(connect_decode("\0\0\0\0\2{}", 7, true, &json, &err));
+    ASSERT_OK(connect_decode_frame(NULL, "\0\0\0\0\2{}", 7, &json, &err));
     json_decref(json);
-    ASSERT_OK(connect_decode("", 0, false, &json, &err));
+    ASSERT_OK(connect_decode(NULL, "", 0, &json, &err));
     json_decref(json);
-    ASSERT_ERR(connect_decode("\0\0\0\0\3{}", 7, true, &json, &err), EINVAL);
-    ASSERT_ERR(connect_decode("\1\0\0\0\2{}", 7, true, &json, &err), EINVAL);
-    ASSERT_ERR(connect_decode("\0\0\0", 3, true, &json, &err), EINVAL);
-    ASSERT_ERR(connect_decode("[]", 2, false, &json, &err), EINVAL);
+    ASSERT_ERR(connect_decode_frame(NULL, "\0\0\0\0\3{}", 7, &json, &err), EINVAL);
+    ASSERT_ERR(connect_decode_frame(NULL, "\1\0\0\0\2{}", 7, &json, &err), EINVAL);
+    ASSERT_ERR(connect_decode_frame(NULL, "\0\0\0", 3, &json, &err), EINVAL);
+    ASSERT_ERR(connect_decode(NULL, "[]", 2, &json, &err), EINVAL);
 }
 
 /* ---- lists ---- */

@@ -102,13 +102,21 @@ static void request_answer_malloced(struct request *req, unsigned status, const 
 
 /* In the middle of a body: see the theory of operation in request.c. */
 static void request_answer_raw(struct request *req, unsigned status, const char *type,
-                               const char *text)
+                               const void *data, size_t size)
 {
-    if (text)
-        req->raw =
-            string_printf("HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
-                          "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                          status, MHD_get_reason_phrase_for(status), type, strlen(text), text);
+    _cleanup_free_ char *head =
+        string_printf("HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
+                      "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+                      status, MHD_get_reason_phrase_for(status), type, size);
+
+    if (req->phase != REQUEST_HEAD && req->phase != REQUEST_HANDLED)
+        return;
+    req->raw = head && data ? malloc(strlen(head) + size) : NULL;
+    if (req->raw) {
+        req->raw_size = strlen(head) + size;
+        memcpy(req->raw, head, strlen(head));
+        memcpy(req->raw + strlen(head), data, size);
+    }
     req->status = status;
     req->phase = REQUEST_FAILED;
     request_wake(req);
@@ -122,8 +130,7 @@ static void request_answer_json(struct request *req, unsigned status, const char
 
     json_decref(json_consume);
     if (req->in_body) {
-        if (req->phase == REQUEST_HEAD || req->phase == REQUEST_HANDLED)
-            request_answer_raw(req, status, type, text);
+        request_answer_raw(req, status, type, text, text ? strlen(text) : 0);
         free(text);
         return;
     }
@@ -147,8 +154,12 @@ void request_answer_empty(struct request *req, unsigned status)
 void request_answer_bytes(struct request *req, unsigned status, const char *type, const void *data,
                           size_t size)
 {
-    char *copy = malloc(size + 1);
+    char *copy = req->in_body ? NULL : malloc(size + 1);
 
+    if (req->in_body) {
+        request_answer_raw(req, status, type, data, size);
+        return;
+    }
     if (copy)
         memcpy(copy, size > 0 ? data : "", size);
     request_answer_malloced(req, status, type, copy, size);

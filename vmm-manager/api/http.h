@@ -107,6 +107,8 @@ void *request_context(const struct request *req); /* of the API that has its rou
 const struct principal *request_principal(const struct request *req);
 void request_set_principal(struct request *req, const struct principal *principal);
 unsigned request_route_flags(const struct request *req);
+/* Of its route, as the table has it; "" without one. */
+const char *request_pattern(const struct request *req);
 struct loop *request_loop(const struct request *req);
 const char *request_param(const struct request *req, unsigned index);
 /* NULL when absent. -EINVAL and err when it holds a NUL. */

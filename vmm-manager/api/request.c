@@ -223,7 +223,7 @@ static enum MHD_Result request_drop(struct request *req)
 
     /* Small and the first bytes of the answer: the socket's buffer has room for it. */
     if (req->raw && info)
-        (void)send(info->connect_fd, req->raw, strlen(req->raw), MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)send(info->connect_fd, req->raw, req->raw_size, MSG_NOSIGNAL | MSG_DONTWAIT);
     return MHD_NO;
 }
 
@@ -458,6 +458,11 @@ void request_set_principal(struct request *req, const struct principal *principa
 unsigned request_route_flags(const struct request *req)
 {
     return req->route ? req->route->flags : 0;
+}
+
+const char *request_pattern(const struct request *req)
+{
+    return req->route ? req->route->pattern : "";
 }
 
 struct loop *request_loop(const struct request *req)

@@ -45,6 +45,7 @@ struct request {
     bool in_body; /* its pieces are coming: nothing can be queued in MHD now */
     bool body_ended;
     char *raw; /* owned: an answer in the middle of a body, written past MHD */
+    size_t raw_size;
 
     unsigned status;
     struct MHD_Response *response; /* owned until queued */

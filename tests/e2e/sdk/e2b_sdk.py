@@ -1,4 +1,7 @@
-"""Drives Hearth through the unmodified E2B SDK for Python. One line a case, as e2b.mjs."""
+"""Drives Hearth through the unmodified E2B SDK for Python. One line a case, as e2b.mjs.
+
+With the argument "binary" its Connect clients are given the binary codec of their own library instead of JSON.
+"""
 import hashlib
 import os
 import sys
@@ -6,7 +9,16 @@ import time
 import traceback
 
 import e2b
+import e2b.envd.process.process_pb as pb
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from protobuf import Oneof
 from e2b import CommandExitException, Sandbox
+
+if sys.argv[1:] == ["binary"]:
+    import connectrpc.codec
+    import e2b.envd.client_sync
+    e2b.envd.client_sync.ENVD_JSON_CODEC = connectrpc.codec.proto_binary_codec()
 
 failed = 0
 sbx = Sandbox.create("base", timeout=120, metadata={"owner": "py"}, envs={"FROM_CREATE": "yes"})
@@ -109,6 +121,70 @@ def _():
     sbx.pty.send_stdin(t.pid, b"stty size; exit\n")
     t.wait(on_pty=out.extend)
     assert b"24 80" in out, bytes(out)
+
+
+def stream_input(pid, pieces, kind="stdin", start=True):
+    """A StreamInput call of the SDK's own client. Pieces: bytes, or None for a keepalive."""
+    def messages():
+        event = pb.StreamInputRequest.StartEvent(process=pb.ProcessSelector(selector=Oneof("pid", pid)))
+        if start:
+            yield pb.StreamInputRequest(event=Oneof("start", event))
+        for piece in pieces:
+            if piece is None:
+                yield pb.StreamInputRequest(event=Oneof("keepalive", pb.StreamInputRequest.KeepAlive()))
+                continue
+            data = pb.StreamInputRequest.DataEvent(input=pb.ProcessInput(input=Oneof(kind, piece)))
+            yield pb.StreamInputRequest(event=Oneof("data", data))
+    return sbx.commands._rpc.stream_input(messages(), timeout_ms=60000)
+
+
+def refused(code, fn):
+    assert raises(ConnectError, fn).code == code
+
+
+@case("stream input: in order, byte exact, faster than it is read")
+def _():
+    data = os.urandom(3 << 20)
+    h = sbx.commands.run("sleep 0.5; head -c 3145728 | sha256sum; cat", background=True, stdin=True)
+    stream_input(h.pid, [None, *(data[i:i + 200000] for i in range(0, len(data), 200000)), b"tail"])
+    sbx.commands.close_stdin(h.pid)
+    assert h.wait().stdout == hashlib.sha256(data).hexdigest() + "  -\ntail"
+
+
+if hasattr(sbx.commands, "stream_input"):  # newer SDKs
+    @case("stream input: the SDK's own method")
+    def _():
+        h = sbx.commands.run("read a b; echo $b $a", background=True, stdin=True)
+        sbx.commands.stream_input(h.pid, ["one ", b"two", "\n"])
+        assert h.wait().stdout == "two one\n"
+        raises(e2b.NotFoundException, lambda: sbx.commands.stream_input(h.pid, ["x"]))
+
+
+@case("stream input: a terminal")
+def _():
+    out = bytearray()
+    t = sbx.pty.create(e2b.PtySize(rows=24, cols=80))
+    stream_input(t.pid, [b"echo $((40", b"+2))\n", None, b"exit\n"], kind="pty")
+    t.wait(on_pty=out.extend)
+    assert b"\r42\r\n" in out, bytes(out)
+
+
+@case("stream input: errors")
+def _():
+    refused(Code.NOT_FOUND, lambda: stream_input(999999, [b"x"]))
+    h = sbx.commands.run("sleep 60", background=True, stdin=True)
+    refused(Code.INVALID_ARGUMENT, lambda: stream_input(h.pid, [b"x"], start=False))
+    refused(Code.INVALID_ARGUMENT, lambda: stream_input(h.pid, [b"x"], kind="pty"))
+    # It has no reader left in the middle of the stream.
+    def pieces():
+        yield b"first"
+        h.kill()
+        yield b"x" * (1 << 20)
+        yield b"x" * (1 << 20)
+    refused(Code.NOT_FOUND, lambda: stream_input(h.pid, pieces()))
+    n = sbx.commands.run("sleep 60", background=True)
+    refused(Code.INTERNAL, lambda: stream_input(n.pid, [b"x"]))
+    n.kill()
 
 
 @case("files: write, read, formats")

@@ -4,11 +4,18 @@
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "api/e2b/envd-proto.h"
+#include "base/log.h"
 #include "base/strv.h"
 #include "model/text.h"
 
-#define ERROR_STREAM_MAX (64u * 1024u)
+#define TYPE_JSON "application/json"
+#define TYPE_PROTO "application/proto"
+#define TYPE_STREAM "application/connect+"
+#define TYPE_STREAM_JSON TYPE_STREAM "json"
+#define TYPE_STREAM_PROTO TYPE_STREAM "proto"
 
 static const struct {
     const char *name;
@@ -94,29 +101,55 @@ enum connect_code connect_code_of(const struct error *err)
     }
 }
 
-int connect_decode(const void *body, size_t size, bool stream, json_t **ret, struct error *err)
+/* ---- codecs ---- */
+
+static bool type_is(struct request *req, const char *wanted)
 {
-    const uint8_t *bytes = body;
+    const char *type = request_header(req, "Content-Type");
+    size_t size = strlen(wanted);
+
+    return type && strncasecmp(type, wanted, size) == 0 &&
+           (type[size] == '\0' || type[size] == ';' || type[size] == ' ');
+}
+
+static bool is_stream(struct request *req)
+{
+    return type_is(req, TYPE_STREAM_JSON) || type_is(req, TYPE_STREAM_PROTO);
+}
+
+/* NULL: JSON. */
+static const struct envd_rpc *binary_rpc(struct request *req)
+{
+    bool binary = type_is(req, TYPE_PROTO) || type_is(req, TYPE_STREAM_PROTO);
+
+    return binary ? envd_rpc_find(request_pattern(req)) : NULL;
+}
+
+bool connect_codec(struct request *req, bool stream, const struct proto_message **ret_proto)
+{
+    const struct envd_rpc *rpc = binary_rpc(req);
+
+    if (type_is(req, stream ? TYPE_PROTO : TYPE_STREAM_PROTO) ||
+        type_is(req, stream ? TYPE_JSON : TYPE_STREAM_JSON)) {
+        (void)request_add_header(req, "Accept-Post",
+                                 stream ? TYPE_STREAM_JSON ", " TYPE_STREAM_PROTO
+                                        : TYPE_JSON ", " TYPE_PROTO);
+        request_answer_empty(req, 415);
+        return false;
+    }
+    *ret_proto = rpc ? rpc->request : NULL;
+    return true;
+}
+
+int connect_decode(const struct proto_message *proto, const void *data, size_t size, json_t **ret,
+                   struct error *err)
+{
     json_error_t at;
     json_t *json;
 
-    if (stream) {
-        uint32_t length;
-
-        if (size < CONNECT_FRAME_HEAD)
-            return error_set(err, EINVAL, "the body has %zu bytes, less than a frame", size);
-        memcpy(&length, bytes + 1, sizeof(length));
-        length = be32toh(length);
-        if (bytes[0] != 0)
-            return error_set(err, EINVAL, "a frame with flags %u: compression is not supported",
-                             bytes[0]);
-        if (length != size - CONNECT_FRAME_HEAD)
-            return error_set(err, EINVAL, "a frame of %u bytes in a body that has %zu for it",
-                             length, size - CONNECT_FRAME_HEAD);
-        bytes += CONNECT_FRAME_HEAD;
-        size = length;
-    }
-    json = size > 0 ? json_loadb((const char *)bytes, size, JSON_ALLOW_NUL, &at) : json_object();
+    if (proto)
+        return proto_decode(proto, data, size, ret, err);
+    json = size > 0 ? json_loadb(data, size, JSON_ALLOW_NUL, &at) : json_object();
     if (!json)
         return size > 0 ? error_set(err, EINVAL, "the message is not JSON: %s", at.text)
                         : error_set(err, ENOMEM, "out of memory");
@@ -128,32 +161,147 @@ int connect_decode(const void *body, size_t size, bool stream, json_t **ret, str
     return 0;
 }
 
-/* ---- unary ---- */
+int connect_frame_length(const uint8_t head[static CONNECT_FRAME_HEAD], size_t max, size_t *ret,
+                         struct error *err)
+{
+    uint32_t length;
+
+    memcpy(&length, head + 1, sizeof(length));
+    length = be32toh(length);
+    if (head[0] != 0)
+        return error_set(err, EINVAL, "a frame with flags %u: compression is not supported",
+                         head[0]);
+    if (length > max)
+        return error_set(err, EINVAL, "a frame of %u bytes, more than %zu", length, max);
+    *ret = length;
+    return 0;
+}
+
+int connect_decode_frame(const struct proto_message *proto, const void *body, size_t size,
+                         json_t **ret, struct error *err)
+{
+    const uint8_t *bytes = body;
+    size_t length;
+    int r;
+
+    if (size < CONNECT_FRAME_HEAD)
+        return error_set(err, EINVAL, "the body has %zu bytes, less than a frame", size);
+    size -= CONNECT_FRAME_HEAD;
+    r = connect_frame_length(bytes, size, &length, err);
+    if (r < 0)
+        return r;
+    if (length != size)
+        return error_set(err, EINVAL, "a frame of %zu bytes in a body that has %zu for it", length,
+                         size);
+    return connect_decode(proto, bytes + CONNECT_FRAME_HEAD, size, ret, err);
+}
+
+/* Appends a message; the answer's kind is the call's. */
+static int encode(struct request *req, json_t *json, struct buf *out)
+{
+    const struct envd_rpc *rpc = binary_rpc(req);
+    struct error err = {0};
+
+    if (!json)
+        return -ENOMEM;
+    if (rpc) {
+        int r = proto_encode(rpc->answer, json, out, &err);
+
+        return r < 0 ? log_error_errno(r, "e2b: %s: answer: %s", rpc->path, err.text) : 0;
+    }
+    _cleanup_free_ char *text = json_dumps(json, JSON_COMPACT);
+    return text ? buf_append_string(out, text) : -ENOMEM;
+}
+
+static int frame_begin(struct buf *out, uint8_t flags)
+{
+    const uint8_t head[CONNECT_FRAME_HEAD] = {flags};
+
+    return buf_append(out, head, sizeof(head));
+}
+
+/* What follows the head at `at` is all of the frame. */
+static void frame_end(struct buf *out, size_t at)
+{
+    uint32_t length = htobe32((uint32_t)(out->size - at - CONNECT_FRAME_HEAD));
+
+    memcpy(buf_data(out) + at + 1, &length, sizeof(length));
+}
+
+static int frame_message(struct request *req, json_t *json, struct buf *out)
+{
+    size_t at = out->size;
+    int r = frame_begin(out, 0);
+
+    if (r >= 0)
+        r = encode(req, json, out);
+    if (r >= 0)
+        frame_end(out, at);
+    return r;
+}
+
+/* code NULL: went well. */
+static int frame_last(struct buf *out, const char *code, const char *message)
+{
+    json_t *json = code ? json_pack("{s:{s:s, s:o}}", "error", "code", code, "message",
+                                    json_text(message ? message : ""))
+                        : json_object();
+    _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    size_t at = out->size;
+    int r = text ? frame_begin(out, 2) : -ENOMEM;
+
+    json_decref(json);
+    if (r >= 0)
+        r = buf_append_string(out, text);
+    if (r >= 0)
+        frame_end(out, at);
+    return r;
+}
+
+/* ---- whole answers ---- */
+
+static const char *stream_type(struct request *req)
+{
+    return type_is(req, TYPE_STREAM_PROTO) ? TYPE_STREAM_PROTO : TYPE_STREAM_JSON;
+}
 
 void connect_answer(struct request *req, json_t *json_consume)
 {
-    request_answer(req, 200, json_consume);
-}
+    struct buf out;
+    int r;
 
-/* A stream's error comes as its end; only what a proxy would say may come as a status. */
-static bool answers_as_stream(struct request *req, enum connect_code code)
-{
-    const char *type = request_header(req, "Content-Type");
-
-    return type && string_starts_with(type, "application/connect+") &&
-           code != CONNECT_UNAUTHENTICATED;
+    if (!is_stream(req) && !binary_rpc(req)) {
+        request_answer(req, 200, json_consume);
+        return;
+    }
+    buf_init(&out, PROTO_ENCODED_MAX);
+    r = is_stream(req) ? frame_message(req, json_consume, &out) : encode(req, json_consume, &out);
+    if (r >= 0 && is_stream(req))
+        r = frame_last(&out, NULL, NULL);
+    json_decref(json_consume);
+    if (r < 0)
+        connect_answer_code(req, CONNECT_INTERNAL, "the answer cannot be written");
+    else
+        request_answer_bytes(req, 200, is_stream(req) ? stream_type(req) : TYPE_PROTO,
+                             buf_data(&out), out.size);
+    buf_done(&out);
 }
 
 void connect_answer_code(struct request *req, enum connect_code code, const char *message)
 {
-    if (answers_as_stream(req, code)) {
-        connect_stream_begin(req, ERROR_STREAM_MAX, NULL);
-        connect_stream_end(req, codes[code].name, message);
+    struct buf out;
+
+    /* A stream's error comes as its end; only what a proxy would say may come as a status. */
+    if (!is_stream(req) || code == CONNECT_UNAUTHENTICATED) {
+        request_answer(
+            req, codes[code].status,
+            json_pack("{s:s, s:o}", "code", codes[code].name, "message", json_text(message)));
         return;
     }
-    request_answer(
-        req, codes[code].status,
-        json_pack("{s:s, s:o}", "code", codes[code].name, "message", json_text(message)));
+    buf_init(&out, PROTO_ENCODED_MAX);
+    (void)frame_last(&out, codes[code].name, message);
+    request_answer_bytes(req, 200, stream_type(req), buf_data(&out), out.size);
+    buf_done(&out);
 }
 
 void connect_answer_error(struct request *req, const struct error *err)
@@ -165,41 +313,34 @@ void connect_answer_error(struct request *req, const struct error *err)
 
 void connect_stream_begin(struct request *req, size_t max, request_drained_fn drained)
 {
-    request_stream_begin_as(req, 200, CONNECT_TYPE_STREAM, UINT64_MAX, max, drained);
-}
-
-static int stream_frame(struct request *req, uint8_t flags, json_t *json_consume)
-{
-    _cleanup_free_ char *text = json_consume ? json_dumps(json_consume, JSON_COMPACT) : NULL;
-    uint8_t head[CONNECT_FRAME_HEAD] = {flags};
-    size_t size = text ? strlen(text) : 0;
-    uint32_t length = htobe32((uint32_t)size);
-
-    json_decref(json_consume);
-    if (!text)
-        return -ENOMEM;
-    if (request_stream_room(req) < size + sizeof(head))
-        return -ENOBUFS;
-    memcpy(head + 1, &length, sizeof(length));
-    int r = request_stream_write(req, head, sizeof(head));
-    if (r >= 0)
-        r = request_stream_write(req, text, size);
-    return r;
+    request_stream_begin_as(req, 200, stream_type(req), UINT64_MAX, max, drained);
 }
 
 int connect_stream_message(struct request *req, json_t *json_consume)
 {
-    return stream_frame(req, 0, json_consume);
+    struct buf out;
+    int r;
+
+    buf_init(&out, PROTO_ENCODED_MAX);
+    r = frame_message(req, json_consume, &out);
+    if (r >= 0)
+        r = request_stream_write(req, buf_data(&out), out.size);
+    buf_done(&out);
+    json_decref(json_consume);
+    return r;
 }
 
 void connect_stream_end(struct request *req, const char *code, const char *message)
 {
-    json_t *json = code ? json_pack("{s:{s:s, s:o}}", "error", "code", code, "message",
-                                    json_text(message ? message : ""))
-                        : json_object();
-    bool whole = stream_frame(req, 2, json) >= 0;
+    struct buf out;
+    int r;
 
-    request_stream_end(req, whole);
+    buf_init(&out, PROTO_ENCODED_MAX);
+    r = frame_last(&out, code, message);
+    if (r >= 0)
+        r = request_stream_write(req, buf_data(&out), out.size);
+    buf_done(&out);
+    request_stream_end(req, r >= 0);
 }
 
 int connect_timeout_msec(struct request *req, uint32_t *ret, struct error *err)

@@ -50,6 +50,7 @@ const struct route e2b_envd_routes[] = {
     {"POST", PROCESS "Connect", handle_process_connect_touching, RPC},
     {"POST", PROCESS "List", handle_process_list_touching, RPC},
     {"POST", PROCESS "SendInput", handle_process_send_input_touching, RPC},
+    {"POST", PROCESS "StreamInput", handle_process_stream_input, ROUTE_OPEN | ROUTE_STREAM_IN},
     {"POST", PROCESS "SendSignal", handle_process_send_signal_touching, RPC},
     {"POST", PROCESS "Update", handle_process_update_touching, RPC},
     {"POST", PROCESS "CloseStdin", handle_process_close_stdin_touching, RPC},

@@ -169,16 +169,18 @@ struct console *envd_console(struct request *req, struct sandbox **ret_sb)
 struct console *envd_call(struct request *req, bool stream, struct sandbox **ret_sb,
                           json_t **ret_message)
 {
+    const struct proto_message *proto;
     struct error err = {0};
     struct console *c;
     const void *body;
     size_t size;
 
     c = envd_console(req, ret_sb);
-    if (!c)
+    if (!c || !connect_codec(req, stream, &proto))
         return NULL;
     body = request_body(req, &size);
-    if (connect_decode(body, size, stream, ret_message, &err) < 0) {
+    if ((stream ? connect_decode_frame(proto, body, size, ret_message, &err)
+                : connect_decode(proto, body, size, ret_message, &err)) < 0) {
         connect_answer_error(req, &err);
         return NULL;
     }

@@ -13,6 +13,9 @@ void handle_process_send_signal(struct request *req);
 void handle_process_update(struct request *req);
 void handle_process_close_stdin(struct request *req);
 
+/* stream-input.c */
+void handle_process_stream_input(struct request *req);
+
 /* filesystem-rpc.c */
 void handle_fs_stat(struct request *req);
 void handle_fs_make_dir(struct request *req);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "api/e2b/handlers.h"
-#include "api/e2b/process.h"
-#include "base/base64.h"
+#include "api/e2b/process-pick.h"
+#include "api/e2b/stream-input.h"
 #include "base/clock.h"
 #include "base/strv.h"
 
@@ -214,83 +214,36 @@ void handle_process_start(struct request *req)
 typedef void (*picked_fn)(struct request *req, struct sandbox *sb, struct console *c,
                           struct e2b_process *p, const json_t *message);
 
-struct pick {
-    struct request *req; /* weak; NULL: gone */
-    struct sandbox *sb;  /* weak */
-    struct sandbox_watch *watch;
-    json_t *message; /* owned */
+/* A call that waits for its process. */
+struct picking {
+    struct request *req;       /* weak */
+    struct sandbox *sb;        /* weak, while there is a pick */
+    struct process_pick *pick; /* owned */
+    json_t *message;           /* owned */
     picked_fn fn;
-    uint32_t pid;
-    bool calling; /* exec_list() has it */
 };
 
-static void pick_free(struct pick *pick)
+static void on_picking_over(void *state, enum request_end why)
 {
-    pick->watch = sandbox_watch_free(pick->watch);
-    json_decref(pick->message);
-    free(pick);
-}
-
-static void pick_over(void *state, enum request_end why)
-{
-    struct pick *pick = state;
+    struct picking *w = state;
 
     (void)why;
-    pick->req = NULL;
-    if (!pick->calling)
-        pick_free(pick);
+    w->pick = process_pick_free(w->pick);
+    json_decref(w->message);
+    free(w);
 }
 
-/* No callback comes from a console that is gone. */
-static void pick_gone(struct sandbox *sb, const struct error *reason, void *userdata)
+static void on_picked(struct e2b_process *p, struct console *c, const struct error *err,
+                      void *userdata)
 {
-    struct pick *pick = userdata;
-    struct request *req = pick->req;
+    struct picking *w = userdata;
 
-    (void)sb;
-    if (req) {
-        request_own(req, NULL, NULL);
-        connect_answer_error(req, reason);
-    }
-    pick_free(pick);
-}
-
-static const char *selector_tag(const json_t *message)
-{
-    return pb_string(pb_get(message, "process", "process"), "tag", "tag");
-}
-
-static void answer_no_process(struct request *req)
-{
-    connect_answer_code(req, CONNECT_NOT_FOUND, "the process was not found");
-}
-
-static void on_listed(struct console *c, const struct exec_info *infos, size_t count,
-                      const struct error *err, void *userdata)
-{
-    struct pick *pick = userdata;
-    struct request *req = pick->req;
-    struct e2b_process *p = NULL;
-    const char *tag = selector_tag(pick->message);
-
-    if (req)
-        request_own(req, NULL, NULL);
-    for (size_t i = 0; req && !err && !p && i < count; i++) {
-        const char *label = infos[i].label;
-
-        if (!string_starts_with(label, PROCESS_LABEL))
-            continue;
-        if (pick->pid ? infos[i].pid == pick->pid
-                      : tag && strcmp(label + strlen(PROCESS_LABEL), tag) == 0)
-            p = e2b_process_known(e2b_of(req), pick->sb, &infos[i]);
-    }
-    if (req && err)
-        connect_answer_error(req, err);
-    else if (req && !p)
-        answer_no_process(req);
-    else if (req)
-        pick->fn(req, pick->sb, c, p, pick->message);
-    pick_free(pick);
+    request_own(w->req, NULL, NULL);
+    if (p)
+        w->fn(w->req, w->sb, c, p, w->message);
+    else
+        connect_answer_error(w->req, err);
+    on_picking_over(w, REQUEST_DONE);
 }
 
 static void with_process(struct request *req, bool stream, picked_fn fn)
@@ -298,49 +251,29 @@ static void with_process(struct request *req, bool stream, picked_fn fn)
     struct sandbox *sb;
     json_t *message = NULL;
     struct console *c = envd_call(req, stream, &sb, &message);
+    struct picking *w = c ? calloc(1, sizeof(*w)) : NULL;
     struct error err = {0};
     struct e2b_process *p;
-    struct pick *pick;
-    uint64_t pid = 0;
     int r;
 
     if (!c)
         return;
-    if (pb_u64(pb_get(message, "process", "process"), "pid", "pid", UINT32_MAX, &pid) < 0 ||
-        (pid == 0 && !selector_tag(message))) {
+    if (!w) {
         json_decref(message);
-        connect_answer_code(req, CONNECT_INVALID_ARGUMENT, "'process': neither a pid nor a tag");
+        connect_answer_code(req, CONNECT_INTERNAL, "out of memory");
         return;
     }
-    p = e2b_process_find(e2b_of(req), sandbox_id(sb), (uint32_t)pid, selector_tag(message));
-    if (p) {
+    *w = (struct picking){.req = req, .sb = sb, .message = message, .fn = fn};
+    r = process_pick(e2b_of(req), sb, c, message, on_picked, w, &p, &w->pick, &err);
+    if (r == 0) {
+        request_own(req, w, on_picking_over);
+        return;
+    }
+    if (r > 0)
         fn(req, sb, c, p, message);
-        json_decref(message);
-        return;
-    }
-    pick = calloc(1, sizeof(*pick));
-    r = pick ? sandbox_watch_new(sb, pick_gone, pick, &pick->watch) : -ENOMEM;
-    if (r < 0) {
-        free(pick);
-        json_decref(message);
-        error_fill(&err, r, "sandbox '%s': its processes", sandbox_id(sb));
+    else
         connect_answer_error(req, &err);
-        return;
-    }
-    pick->req = req;
-    pick->sb = sb;
-    pick->message = message;
-    pick->fn = fn;
-    pick->pid = (uint32_t)pid;
-    r = exec_list(c, clock_now_usec() + E2B_CALL_USEC, on_listed, pick);
-    if (r < 0) {
-        pick_free(pick);
-        error_fill(&err, r, "sandbox '%s': its processes", sandbox_id(sb));
-        connect_answer_error(req, &err);
-        return;
-    }
-    pick->calling = true;
-    request_own(req, pick, pick_over);
+    on_picking_over(w, REQUEST_DONE);
 }
 
 static void picked_connect(struct request *req, struct sandbox *sb, struct console *c,
@@ -362,33 +295,54 @@ void handle_process_connect(struct request *req)
 
 /* ---- input ---- */
 
+/* A SendInput that waits for the process to read. */
+struct sending {
+    struct request *req;     /* weak */
+    struct e2b_input *input; /* owned */
+};
+
+static void on_sending_over(void *state, enum request_end why)
+{
+    struct sending *w = state;
+
+    (void)why;
+    w->input = e2b_input_free(w->input);
+    free(w);
+}
+
+static void on_sent(enum connect_code code, const char *message, void *userdata)
+{
+    struct sending *w = userdata;
+
+    if (message)
+        connect_answer_code(w->req, code, message);
+    else
+        connect_answer(w->req, json_object());
+}
+
 static void picked_input(struct request *req, struct sandbox *sb, struct console *c,
                          struct e2b_process *p, const json_t *message)
 {
-    const json_t *input = pb_get(message, "input", "input");
-    const char *text = pb_string(input, p->tty ? "pty" : "stdin", p->tty ? "pty" : "stdin");
-    _cleanup_free_ char *data = NULL;
+    struct sending *w = calloc(1, sizeof(*w));
     struct error err = {0};
-    size_t size;
+    int r;
 
-    if (!text || base64_decode(text, strlen(text), &data, &size) < 0) {
-        connect_answer_code(req, CONNECT_INVALID_ARGUMENT,
-                            p->tty ? "'input.pty': not base64" : "'input.stdin': not base64");
+    if (!w) {
+        connect_answer_code(req, CONNECT_INTERNAL, "out of memory");
         return;
     }
-    if (p->exited) {
-        answer_no_process(req);
+    w->req = req;
+    r = process_input_message(p, c, sb, pb_get(message, "input", "input"), on_sent, w, &w->input,
+                              &err);
+    if (r == 0) {
+        request_own(req, w, on_sending_over);
         return;
     }
-    if (!p->has_stdin && !p->tty) {
-        connect_answer_code(req, CONNECT_INTERNAL, "the process was started without stdin");
-        return;
-    }
-    if (e2b_process_attach(p, c, sb, &err) < 0) {
+    free(w);
+    if (r > 0)
+        connect_answer(req, json_object());
+    else
         connect_answer_error(req, &err);
-        return;
-    }
-    e2b_process_input(p, req, TAKE_PTR(data), size);
 }
 
 void handle_process_send_input(struct request *req)
@@ -493,7 +447,7 @@ static void picked_signal(struct request *req, struct sandbox *sb, struct consol
         return;
     }
     if (p->exited) {
-        answer_no_process(req);
+        connect_answer_code(req, CONNECT_NOT_FOUND, "the process was not found");
         return;
     }
     r = exec_signal_process(c, p->process_id, signo, scope, clock_now_usec() + E2B_CALL_USEC,

@@ -239,8 +239,9 @@ static void process_tell_end(struct e2b_process *p)
 
 struct e2b_input {
     struct e2b_process *process; /* weak; NULL: over */
-    struct request *req;         /* weak */
-    char *data;                  /* owned */
+    process_input_fn done;
+    void *userdata;
+    char *data; /* owned */
     size_t size, sent;
     struct e2b_input *next;
 };
@@ -256,26 +257,15 @@ static void input_unlink(struct e2b_input *input)
     input->process = NULL;
 }
 
-static void on_input_over(void *state, enum request_end why)
+struct e2b_input *e2b_input_free(struct e2b_input *input)
 {
-    struct e2b_input *input = state;
-
-    (void)why;
+    if (!input)
+        return NULL;
     if (input->process)
         input_unlink(input);
     free(input->data);
     free(input);
-}
-
-static void input_answer(struct e2b_input *input, enum connect_code code, const char *message)
-{
-    struct request *req = input->req;
-
-    input_unlink(input);
-    if (message)
-        connect_answer_code(req, code, message);
-    else
-        connect_answer(req, json_object());
+    return NULL;
 }
 
 static void process_pump_input(struct e2b_process *p)
@@ -285,41 +275,59 @@ static void process_pump_input(struct e2b_process *p)
         size_t n = MIN(exec_writable(p->exec, 0), input->size - input->sent);
         int r = n > 0 ? exec_write(p->exec, 0, input->data + input->sent, n) : 0;
 
-        if (r < 0) {
-            input_answer(input, CONNECT_INTERNAL, "the process's stdin is closed");
-            continue;
-        }
         input->sent += n;
-        if (input->sent < input->size)
+        if (r >= 0 && input->sent < input->size)
             return;
-        input_answer(input, CONNECT_INTERNAL, NULL);
+        input_unlink(input);
+        if (r < 0)
+            input->done(CONNECT_INTERNAL, "the process's stdin is closed", input->userdata);
+        else
+            input->done(CONNECT_INTERNAL, NULL, input->userdata);
     }
 }
 
 static void process_fail_inputs(struct e2b_process *p, enum connect_code code, const char *message)
 {
-    while (p->inputs)
-        input_answer(p->inputs, code, message);
+    while (p->inputs) {
+        struct e2b_input *input = p->inputs;
+
+        input_unlink(input);
+        input->done(code, message, input->userdata);
+    }
 }
 
-void e2b_process_input(struct e2b_process *p, struct request *req, char *data_consume, size_t size)
+int e2b_process_input(struct e2b_process *p, char *data_consume, size_t size, process_input_fn done,
+                      void *userdata, struct e2b_input **ret)
 {
-    struct e2b_input *input = calloc(1, sizeof(*input)), **at = &p->inputs;
+    struct e2b_input *input, **at = &p->inputs;
+    size_t sent = 0;
 
+    if (!p->inputs && p->exec) {
+        int r;
+
+        sent = MIN(exec_writable(p->exec, 0), size);
+        r = sent > 0 ? exec_write(p->exec, 0, data_consume, sent) : 0;
+        if (r < 0 || sent == size) {
+            free(data_consume);
+            return r < 0 ? r : 1;
+        }
+    }
+    input = calloc(1, sizeof(*input));
     if (!input) {
         free(data_consume);
-        connect_answer_code(req, CONNECT_INTERNAL, "out of memory");
-        return;
+        return -ENOMEM;
     }
     input->process = p;
-    input->req = req;
+    input->done = done;
+    input->userdata = userdata;
     input->data = data_consume;
     input->size = size;
+    input->sent = sent;
     while (*at)
         at = &(*at)->next;
     *at = input;
-    request_own(req, input, on_input_over);
-    process_pump_input(p);
+    *ret = input;
+    return 0;
 }
 
 static void process_broken(struct e2b_process *p, const struct error *reason)

@@ -33,7 +33,7 @@ struct e2b_process {
     uint64_t skip[EXEC_STREAMS_MAX];  /* after a new attachment: output below is old */
     size_t unacked[EXEC_STREAMS_MAX]; /* held back for a slow client */
     struct e2b_client *clients;       /* each owned by its request */
-    struct e2b_input *inputs;         /* each owned by its request, oldest first */
+    struct e2b_input *inputs;         /* each owned by who writes, oldest first */
 };
 
 struct process_start {
@@ -50,9 +50,15 @@ void e2b_process_connect(struct e2b_process *p, struct request *req);
 /* Attached, or about to be: -errno when it cannot. */
 int e2b_process_attach(struct e2b_process *p, struct console *c, struct sandbox *sb,
                        struct error *err);
-/* Writes to an attached process as fast as it reads; the request is answered when all is written.
+/* message NULL: all is written; else why not. It still is the caller's to free. */
+typedef void (*process_input_fn)(enum connect_code code, const char *message, void *userdata);
+/*
+ * Writes to an attached process as fast as it reads, behind what others write. 1: all is written;
+ * 0: `done` follows from the loop unless *ret is freed before; -EPIPE: its input is closed.
  */
-void e2b_process_input(struct e2b_process *p, struct request *req, char *data_consume, size_t size);
+int e2b_process_input(struct e2b_process *p, char *data_consume, size_t size, process_input_fn done,
+                      void *userdata, struct e2b_input **ret);
+struct e2b_input *e2b_input_free(struct e2b_input *input); /* always NULL */
 /* A process that the guest knows and we do not (any more). NULL: out of memory. */
 struct e2b_process *e2b_process_known(struct api_e2b *e2b, struct sandbox *sb,
                                       const struct exec_info *info);
