@@ -170,9 +170,10 @@ def test_a_terminal_is_found_again_with_its_scroll_back(hearth, port, fresh):
     first.type("v=4; echo up-${v}2\r").wait(b"up-42")
     first.ws.send(json.dumps({"type": "resize", "rows": 50, "cols": 132}))
     first.type("stty size\r").wait(b"50 132")
-    first.type("sleep 1000\r")
+    # It runs: an interrupt that comes before would be the shell's.
+    first.type("sh -c 'echo in-$0; exec sleep 1000' $((40+1))\r").wait(b"in-41")
     first.ws.close()
-    again = Terminal(url, fresh, key).wait(b"up-42").wait(b"sleep 1000")
+    again = Terminal(url, fresh, key).wait(b"up-42").wait(b"in-41")
     again.type("\x03")  # as a keyboard: what is in front is interrupted
     again.type("echo still-${v}2\r").wait(b"still-42")
     # Also after the daemon was killed: the terminal lives in the guest.
