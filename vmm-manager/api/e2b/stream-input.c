@@ -35,7 +35,7 @@ struct stream_input {
     bool started, ended;
     bool failed;
     enum connect_code code;
-    char reason[256];
+    char reason[512]; /* as long as an error is */
     uint64_t failed_usec;
     size_t skipped;
 };
