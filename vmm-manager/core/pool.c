@@ -264,7 +264,8 @@ void pools_free(struct core *core)
 
 static json_t *pool_to_json(const struct pool *pool)
 {
-    /* After a restart a claim first needs to know what its spec means: until then none can be had. */
+    /* After a restart a claim first needs to know what its spec means: until then none can be had.
+     */
     size_t ready = resolve_cache_peek(pool->core, &pool->spec) ? pool_ready(pool) : 0;
 
     return json_pack("{s:s, s:s, s:i, s:b, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I}", "template",
