@@ -13,7 +13,7 @@ import tempfile
 
 import pytest
 
-from conftest import BIN, CACHE, Hearth
+from conftest import BIN, CACHE, Hearth, wait_until
 
 HERE = pathlib.Path(__file__).parent / "sdk"
 JS_VERSIONS = ["2.51.0", "2.45.0"]
@@ -53,12 +53,23 @@ def fetched(name, command, marker):
     return target
 
 
-def report(done):
+def javascript(version):
+    return fetched(f"e2b-js-{version}",
+                   ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts",
+                    f"e2b@{version}", "--prefix"], "node_modules/e2b/package.json")
+
+
+def python():
+    return fetched("e2b-py", [sys.executable, "-m", "pip", "install", "--quiet",
+                              "--disable-pip-version-check", "e2b", "--target"], "e2b/__init__.py")
+
+
+def report(done, at_least=20):
     lines = done.stdout.splitlines()
     bad = [line for line in lines if line.startswith("FAIL")]
     good = [line for line in lines if line.startswith("ok ")]
     assert done.returncode == 0 and not bad, "\n".join([*bad, done.stderr[-4000:]])
-    assert len(good) >= 20, done.stdout
+    assert len(good) >= at_least, done.stdout
     print(f"{len(good)} cases")
 
 
@@ -66,9 +77,7 @@ def report(done):
 def test_javascript_sdk(door, version):
     if not shutil.which("node") or not shutil.which("npm"):
         pytest.skip("no node and npm on this machine")
-    modules = fetched(f"e2b-js-{version}",
-                      ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts",
-                       f"e2b@{version}", "--prefix"], "node_modules/e2b/package.json")
+    modules = javascript(version)
     with tempfile.TemporaryDirectory(prefix="hejs-") as directory:
         script = pathlib.Path(directory) / "e2b.mjs"
         shutil.copy(HERE / "e2b.mjs", script)
@@ -78,12 +87,38 @@ def test_javascript_sdk(door, version):
     report(done)
 
 
+def test_javascript_templates(door):
+    if not shutil.which("node"):
+        pytest.skip("no node on this machine")
+    modules = javascript(JS_VERSIONS[0])
+    with tempfile.TemporaryDirectory(prefix="hejs-") as directory:
+        script = pathlib.Path(directory) / "e2b_template.mjs"
+        shutil.copy(HERE / "e2b_template.mjs", script)
+        (pathlib.Path(directory) / "node_modules").symlink_to(modules / "node_modules")
+        done = subprocess.run(["node", str(script), "e2b", "base"], capture_output=True, text=True,
+                              timeout=900, env=door.sdk_env, cwd=directory)
+    report(done, 10)
+    no_images_left(door)
+
+
+def test_python_templates(door):
+    env = {**door.sdk_env, "PYTHONPATH": str(python())}
+    with tempfile.TemporaryDirectory(prefix="hepy-") as directory:
+        done = subprocess.run([sys.executable, str(HERE / "e2b_template.py"), "base"], env=env,
+                              capture_output=True, text=True, timeout=900, cwd=directory)
+    report(done, 3)
+    no_images_left(door)
+
+
+def no_images_left(door):
+    """Of templates that were deleted or replaced, or whose build failed."""
+    wait_until(lambda: not [image["name"] for image in door.client.get("/v1/images")["images"]
+                            if image["name"].startswith("e2b.")], "images of builds go", timeout=30)
+
+
 @pytest.mark.parametrize("codec", ["json", "binary"])
 def test_python_sdk(door, codec):
-    packages = fetched("e2b-py", [sys.executable, "-m", "pip", "install", "--quiet",
-                                  "--disable-pip-version-check", "e2b", "--target"],
-                       "e2b/__init__.py")
-    env = {**door.sdk_env, "PYTHONPATH": str(packages)}
+    env = {**door.sdk_env, "PYTHONPATH": str(python())}
     done = subprocess.run([sys.executable, str(HERE / "e2b_sdk.py"), codec], capture_output=True,
                           text=True, timeout=900, env=env)
     report(done)

@@ -73,6 +73,12 @@ static const struct {
     {"PUT /sandboxes/ID/network", "{}"},
     {"POST /sandboxes/ID/fork", "{\"count\": 1}"},
     {"POST /sandboxes/ID/snapshots", "{}"},
+    {"POST /v3/templates", "{\"name\": \"t\"}"},
+    {"POST /v2/templates/ID/builds/BUILD", "{\"fromImage\": \"none\"}"},
+    {"PUT /templates/ID/files/HASH", "x"},
+    {"POST /templates/tags", "{\"target\": \"t\", \"tags\": [\"v\"]}"},
+    {"PATCH /templates/ID", "{\"public\": false}"},
+    {"PATCH /v2/templates/ID", "{\"public\": false}"},
     {"PUT /v1/pools/ID", "{\"size\": 1}"},
     {"POST /v1/templates", "{\"name\": \"t\"}"},
 };

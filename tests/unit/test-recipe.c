@@ -40,7 +40,9 @@ TEST(reads_what_it_writes)
 {
     struct recipe recipe = parse("{\"name\": \"of the caller\", \"steps\": [{\"run\": \"a\"},"
                                  " {\"copy\": {\"from\": \"/x\", \"to\": \"/y\"}}],"
-                                 " \"ready\": \"r\", \"ready_timeout_sec\": 5, \"warm\": [\"w\"]}");
+                                 " \"ready\": \"r\", \"ready_timeout_sec\": 5, \"warm\": [\"w\"],"
+                                 " \"user\": \"u\", \"workdir\": \"/d\", \"env\": {\"K\": "
+                                 "\"v=w\"}}");
     struct recipe copy, back;
     json_t *json, *again;
 
@@ -48,6 +50,7 @@ TEST(reads_what_it_writes)
     ASSERT_STREQ(recipe.steps[0].run, "a");
     ASSERT_STREQ(recipe.steps[1].from, "/x");
     ASSERT_STREQ(recipe.warm[0], "w");
+    ASSERT_STREQ(recipe.env[0], "K=v=w");
     ASSERT_OK(recipe_copy(&recipe, &copy));
     json = recipe_to_json(&copy);
     ASSERT_OK(recipe_from_json(json, &back, NULL));
@@ -68,6 +71,9 @@ TEST(empty_recipe_is_known_as_such)
     ASSERT_EQ(recipe.ready_sec, RECIPE_READY_SEC);
     recipe_done(&recipe);
     recipe = parse("{\"warm\": [\"x\"]}");
+    ASSERT_FALSE(recipe_is_empty(&recipe));
+    recipe_done(&recipe);
+    recipe = parse("{\"user\": \"x\"}");
     ASSERT_FALSE(recipe_is_empty(&recipe));
     recipe_done(&recipe);
 }
@@ -161,6 +167,9 @@ TEST(digest_tells_steps_apart)
         "{\"ready\": \"ab\"}",
         "{\"warm\": [\"ab\"]}",
         "{\"warm\": [\"a\", \"b\"]}",
+        "{\"user\": \"ab\"}",
+        "{\"workdir\": \"/ab\"}",
+        "{\"env\": {\"a\": \"b\"}}",
     };
     char digests[ARRAY_SIZE(texts)][RECIPE_DIGEST_SIZE];
 

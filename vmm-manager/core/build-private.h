@@ -43,5 +43,3 @@ void build_guest_progress(struct build *b, const char *step, int percent);
 const struct builder_next *build_next(const struct build *b);
 const struct sandbox_spec *build_machine(const struct build *b);
 const char *build_name(const struct build *b);
-/* A file that nobody else sees, -errno. */
-int build_temporary(struct core *core, struct error *err);

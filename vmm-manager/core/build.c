@@ -397,6 +397,13 @@ int build_context_write(struct build *b, const void *data, size_t size, struct e
     return r < 0 ? error_set(err, -r, "keep the context: %s", errno_text(-r)) : 0;
 }
 
+int build_context_take(struct build *b, int fd_consume, struct error *err)
+{
+    (void)fd_close(b->context_fd);
+    b->context_fd = fd_consume;
+    return build_context_end(b, err);
+}
+
 int build_context_end(struct build *b, struct error *err)
 {
     int r = submit(b, JOB_OPEN, TAKE_FD(b->context_fd));

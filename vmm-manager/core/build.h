@@ -40,6 +40,10 @@ int core_build(struct core *core, const struct build_options *options,
                struct error *err);
 /* A piece of the context, a tar. */
 int build_context_write(struct build *b, const void *data, size_t size, struct error *err);
+/* A file that nobody else sees, where builds keep theirs; -errno. */
+int build_temporary(struct core *core, struct error *err);
+/* Or all of it at once, a tar in a file, and the build begins. Takes the descriptor. */
+int build_context_take(struct build *b, int fd_consume, struct error *err);
 /* That was all of it: the build begins. */
 int build_context_end(struct build *b, struct error *err);
 void build_output_consumed(struct build *b, int stream, size_t size);

@@ -240,6 +240,9 @@ json_t *core_templates_to_json(struct core *core);
 /* One, by id or name, with its recipe; NULL and err when there is none. */
 json_t *core_template_to_json(struct core *core, const char *id_or_name, struct error *err);
 int core_template_remove(struct core *core, const char *id_or_name, struct error *err);
+/* One more name for it, by id or name; whoever had it loses it. */
+int core_template_name(struct core *core, const char *id_or_name, const char *name,
+                       struct error *err);
 
 /* A named template: an image, set up once by a recipe, then kept as a snapshot. */
 struct recipe;

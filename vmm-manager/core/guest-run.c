@@ -105,8 +105,9 @@ static void on_closed(struct exec *e, const struct error *reason, void *userdata
     release(run);
 }
 
-int guest_run_new(struct console *console, char *const *argv, uint32_t timeout_msec,
-                  guest_run_fn done, void *userdata, struct guest_run **ret, struct error *err)
+int guest_run_new(struct console *console, char *const *argv, const struct guest_run_as *as,
+                  uint32_t timeout_msec, guest_run_fn done, void *userdata, struct guest_run **ret,
+                  struct error *err)
 {
     static const struct exec_callbacks callbacks = {
         .on_started = on_started,
@@ -116,6 +117,9 @@ int guest_run_new(struct console *console, char *const *argv, uint32_t timeout_m
     };
     const struct exec_spec spec = {
         .argv = argv,
+        .user = as ? as->user : NULL,
+        .cwd = as ? as->workdir : NULL,
+        .env = as ? as->env : NULL,
         .close_stdin = true,
         .timeout_msec = timeout_msec,
         .kill_grace_msec = 1000,

@@ -25,9 +25,17 @@ struct guest_run_result {
 typedef void (*guest_run_fn)(const struct guest_run_result *result, const struct error *err,
                              void *userdata);
 
-/* `console` is weak and outlives it, or ends with it: see sandbox_watch_new(). */
-int guest_run_new(struct console *console, char *const *argv, uint32_t timeout_msec,
-                  guest_run_fn done, void *userdata, struct guest_run **ret, struct error *err);
+/* Who runs it, and where; everything weak. */
+struct guest_run_as {
+    const char *user;    /* NULL: root */
+    const char *workdir; /* NULL: the user's home or "/" */
+    char *const *env;    /* "K=V"; NULL: none */
+};
+
+/* `console` is weak and outlives it, or ends with it: see sandbox_watch_new(). as: NULL: root. */
+int guest_run_new(struct console *console, char *const *argv, const struct guest_run_as *as,
+                  uint32_t timeout_msec, guest_run_fn done, void *userdata, struct guest_run **ret,
+                  struct error *err);
 /*
  * While the command is under way only together with its console: a question that is on its way to
  * the guest cannot be taken back. Always NULL.

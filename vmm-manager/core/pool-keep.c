@@ -171,7 +171,7 @@ static void warm_next(struct pooled *e)
         argv[2] = command;
     }
     e->step++;
-    if (guest_run_new(console, argv, WARM_MSEC, on_warmed, e, &e->run, &err) < 0) {
+    if (guest_run_new(console, argv, NULL, WARM_MSEC, on_warmed, e, &e->run, &err) < 0) {
         log_sandbox(LOG_LEVEL_WARNING, e->sandbox->id, "Failed to warm it up: %s, ignoring",
                     err.text);
         become_ready(e);

@@ -24,12 +24,16 @@ void recipe_done(struct recipe *recipe)
     free(recipe->steps);
     free(recipe->ready);
     (void)strv_free(recipe->warm);
+    free(recipe->user);
+    free(recipe->workdir);
+    (void)strv_free(recipe->env);
     *recipe = (struct recipe){0};
 }
 
 bool recipe_is_empty(const struct recipe *recipe)
 {
-    return recipe->n_steps == 0 && !recipe->ready && !recipe->warm;
+    return recipe->n_steps == 0 && !recipe->ready && !recipe->warm && !recipe->user &&
+           !recipe->workdir && !recipe->env;
 }
 
 int recipe_copy(const struct recipe *from, struct recipe *to)
@@ -54,6 +58,12 @@ int recipe_copy(const struct recipe *from, struct recipe *to)
         r = string_set(&copy.ready, from->ready);
     if (r >= 0 && from->warm)
         r = strv_copy(from->warm, &copy.warm);
+    if (r >= 0)
+        r = string_set(&copy.user, from->user);
+    if (r >= 0)
+        r = string_set(&copy.workdir, from->workdir);
+    if (r >= 0 && from->env)
+        r = strv_copy(from->env, &copy.env);
     if (r < 0) {
         recipe_done(&copy);
         return r;
@@ -119,6 +129,9 @@ int recipe_from_json(const json_t *json, struct recipe *ret, struct error *err)
         {"ready_timeout_sec", FIELD_U32, offsetof(struct recipe, ready_sec), 1,
          RECIPE_READY_SEC_MAX, false},
         {"warm", FIELD_STRV, offsetof(struct recipe, warm), 0, RECIPE_WARM_MAX, false},
+        {"user", FIELD_STRING, offsetof(struct recipe, user), 1, 128, false},
+        {"workdir", FIELD_PATH, offsetof(struct recipe, workdir), 1, 4095, false},
+        {"env", FIELD_ENV, offsetof(struct recipe, env), 0, 0, false},
     };
     json_t *rest = json_object();
     int r = rest ? 0 : error_set(err, ENOMEM, "out of memory");
@@ -136,6 +149,8 @@ int recipe_from_json(const json_t *json, struct recipe *ret, struct error *err)
     json_decref(rest);
     if (r >= 0 && recipe.warm && !recipe.warm[0])
         recipe.warm = strv_free(recipe.warm);
+    if (r >= 0 && recipe.env && !recipe.env[0])
+        recipe.env = strv_free(recipe.env);
     if (r < 0) {
         recipe_done(&recipe);
         return r;
@@ -144,9 +159,23 @@ int recipe_from_json(const json_t *json, struct recipe *ret, struct error *err)
     return 0;
 }
 
+static json_t *env_to_json(char *const *env)
+{
+    json_t *o = json_object();
+
+    for (size_t i = 0; o && env[i]; i++) {
+        size_t n = strcspn(env[i], "=");
+        _cleanup_free_ char *key = strndup(env[i], n);
+
+        if (key && env[i][n])
+            (void)json_object_set_new(o, key, json_string(env[i] + n + 1));
+    }
+    return o;
+}
+
 json_t *recipe_to_json(const struct recipe *recipe)
 {
-    json_t *steps = json_array(), *warm = json_array();
+    json_t *steps = json_array(), *warm = json_array(), *json;
 
     for (size_t i = 0; i < recipe->n_steps; i++) {
         const struct recipe_step *step = &recipe->steps[i];
@@ -157,8 +186,15 @@ json_t *recipe_to_json(const struct recipe *recipe)
     }
     for (size_t i = 0; recipe->warm && recipe->warm[i]; i++)
         (void)json_array_append_new(warm, json_string(recipe->warm[i]));
-    return json_pack("{s:o, s:s?, s:i, s:o}", "steps", steps, "ready", recipe->ready,
+    json = json_pack("{s:o, s:s?, s:i, s:o}", "steps", steps, "ready", recipe->ready,
                      "ready_timeout_sec", (int)recipe->ready_sec, "warm", warm);
+    if (json && recipe->user)
+        (void)json_object_set_new(json, "user", json_string(recipe->user));
+    if (json && recipe->workdir)
+        (void)json_object_set_new(json, "workdir", json_string(recipe->workdir));
+    if (json && recipe->env)
+        (void)json_object_set_new(json, "env", env_to_json(recipe->env));
+    return json;
 }
 
 /* ---- digest ---- */
@@ -202,6 +238,12 @@ int recipe_digest(const struct recipe *recipe, char ret[RECIPE_DIGEST_SIZE], str
     add_text(&state, "ready", recipe->ready ? recipe->ready : "");
     for (size_t i = 0; recipe->warm && recipe->warm[i]; i++)
         add_text(&state, "warm", recipe->warm[i]);
+    if (recipe->user)
+        add_text(&state, "user", recipe->user);
+    if (recipe->workdir)
+        add_text(&state, "workdir", recipe->workdir);
+    for (size_t i = 0; recipe->env && recipe->env[i]; i++)
+        add_text(&state, "env", recipe->env[i]);
     (void)crypto_generichash_blake2b_final(&state, hash, sizeof(hash));
     if (r >= 0)
         hex_encode(hash, sizeof(hash), ret);

@@ -28,7 +28,10 @@ struct recipe {
     size_t n_steps;
     char *ready; /* NULL: at once */
     uint32_t ready_sec;
-    char **warm; /* NULL: none */
+    char **warm; /* NULL: none; run by root */
+    /* Who runs the steps and the question whether it is ready; NULL: root, at home, nothing. */
+    char *user, *workdir;
+    char **env; /* "K=V" */
 };
 
 void recipe_done(struct recipe *recipe);
@@ -37,8 +40,8 @@ int recipe_copy(const struct recipe *from, struct recipe *to);
 bool recipe_is_empty(const struct recipe *recipe);
 
 /*
- * {steps: [{run} or {copy: {from, to}}], ready, ready_timeout_sec, warm: []}, every key optional;
- * strict, other keys are the caller's. And back.
+ * {steps: [{run} or {copy: {from, to}}], ready, ready_timeout_sec, warm: [], user, workdir, env:
+ * {}}, every key optional; strict, other keys are the caller's. And back.
  */
 int recipe_from_json(const json_t *json, struct recipe *ret, struct error *err);
 json_t *recipe_to_json(const struct recipe *recipe);

@@ -118,6 +118,19 @@ int template_set_name(struct core *core, const char *id, const char *name, struc
     return 0;
 }
 
+int core_template_name(struct core *core, const char *id_or_name, const char *name,
+                       struct error *err)
+{
+    char id[MANIFEST_ID_SIZE];
+    int r = template_find_id(core, id_or_name, id, err);
+
+    if (r < 0)
+        return r;
+    if (!name_is_valid(name) || template_lookup(core, name))
+        return error_set(err, EINVAL, "template '%.64s': not a name for a template", name);
+    return template_set_name(core, id, name, err);
+}
+
 /* ---- what clients see ---- */
 
 json_t *template_to_json(struct core *core, const struct template *t)

@@ -136,9 +136,10 @@ static void start_run(struct template_steps *s, char *command, uint32_t timeout_
 {
     static char shell[] = "/bin/sh", option[] = "-c";
     char *const argv[] = {shell, option, command, NULL};
+    const struct guest_run_as as = {s->recipe->user, s->recipe->workdir, s->recipe->env};
     struct error err = {0};
 
-    if (guest_run_new(s->console, argv, timeout_msec, on_ran, s, &s->run, &err) < 0)
+    if (guest_run_new(s->console, argv, &as, timeout_msec, on_ran, s, &s->run, &err) < 0)
         finish(s, &err);
 }
 

@@ -118,6 +118,8 @@ static int serve(struct daemon *d, struct error *err)
         r = swerex_new(d->core, &d->rex, err);
     if (r < 0)
         return r;
+    if (d->options.tls_cert)
+        e2b_set_https(d->e2b);
     /* Those that claim by header first. */
     e2b_apis(d->e2b, apis);
     options.n_apis = E2B_APIS;

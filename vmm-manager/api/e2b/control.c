@@ -4,6 +4,7 @@
 #include "api/e2b/create.h"
 #include "api/e2b/handlers.h"
 #include "api/e2b/object.h"
+#include "api/e2b/template-build.h"
 #include "api/front/access.h"
 #include "api/front/touch.h"
 #include "base/clock.h"
@@ -99,6 +100,42 @@ static int take_pairs(const json_t *object, const char *key, char ***ret, struct
     return 0;
 }
 
+bool e2b_is_home(const struct request *req)
+{
+    const char *tenant = access_tenant(req);
+
+    return !tenant || strcmp(tenant, TENANT_DEFAULT) == 0;
+}
+
+/* Of a template that was built: its size, its user, its place. */
+static int take_built(struct api_e2b *e2b, const char *full, struct sandbox_spec *spec,
+                      struct error *err)
+{
+    json_t *json = core_template_to_json(e2b->core, full, err);
+
+    if (!json)
+        return -err->errnum;
+    spec->cpus = (uint32_t)json_integer_value(json_object_get(json, "cpus"));
+    spec->memory_mib = (uint32_t)json_integer_value(json_object_get(json, "memory_mib"));
+    spec->disk_mib = (uint32_t)json_integer_value(json_object_get(json, "disk_mib"));
+    json_decref(json);
+    if (string_set(&spec->template, full) < 0 || string_set(&spec->image, NULL) < 0)
+        return error_set(err, ENOMEM, "out of memory");
+    return 0;
+}
+
+static int take_template(struct request *req, const char *text, struct sandbox_spec *spec,
+                         struct error *err)
+{
+    char full[E2B_NAME_SIZE];
+
+    if (e2b_is_home(req) && e2b_template_find(e2b_of(req), text, full))
+        return take_built(e2b_of(req), full, spec, err);
+    if (string_set(&spec->image, text) < 0 || string_set(&spec->user, E2B_DEFAULT_USER) < 0)
+        return error_set(err, ENOMEM, "out of memory");
+    return 0;
+}
+
 static int create_spec(struct request *req, uint32_t timeout, struct sandbox_spec *spec,
                        struct error *err)
 {
@@ -110,11 +147,10 @@ static int create_spec(struct request *req, uint32_t timeout, struct sandbox_spe
     if (!json_is_string(template) || json_string_length(template) == 0 ||
         json_string_length(template) > 255)
         return error_set(err, EINVAL, "'templateID': is missing");
-    if (string_set(&spec->image, json_string_value(template)) < 0)
-        return error_set(err, ENOMEM, "out of memory");
+    r = take_template(req, json_string_value(template), spec, err);
+    if (r < 0)
+        return r;
     spec->private_ports = json_is_false(json_object_get(network, "allowPublicTraffic"));
-    if (!spec->user && string_set(&spec->user, E2B_DEFAULT_USER) < 0)
-        return error_set(err, ENOMEM, "out of memory");
     spec->timeout_sec = timeout;
     if (json_is_true(json_object_get(body, "autoPause")) &&
         string_set(&spec->on_timeout, "hibernate") < 0)

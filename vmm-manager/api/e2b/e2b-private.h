@@ -16,7 +16,10 @@
 #define E2B_TOKEN_PURPOSE "envd"
 #define E2B_TRAFFIC_PURPOSE "traffic"
 
+struct e2b_build;
+struct e2b_files;
 struct e2b_process;
+struct e2b_sweep;
 struct e2b_watcher;
 
 /* What a sandbox's CPUs had done when somebody asked last. */
@@ -33,7 +36,11 @@ struct api_e2b {
     unsigned n_processes;
     struct e2b_watcher *watchers; /* owned list */
     unsigned n_watchers;
-    struct source *sweep; /* owned: forgets processes that ended a while ago */
+    struct source *sweep;          /* owned: forgets processes that ended a while ago */
+    struct e2b_build *builds;      /* owned list, the newest first */
+    struct e2b_files *files;       /* owned list: uploads for builds, the newest first */
+    struct e2b_sweep *image_sweep; /* weak: the worker\'s */
+    bool https;                    /* how the port is reached */
     struct e2b_sample samples[E2B_SAMPLES];
 };
 
@@ -66,7 +73,9 @@ struct console *envd_call(struct request *req, bool stream, struct sandbox **ret
 int envd_user(struct request *req, struct sandbox *sb, char ret[static 129], struct error *err);
 
 /* The template's name as its creator knows it. */
-const char *e2b_template_of(struct sandbox *sb);
+const char *e2b_template_of(struct sandbox *sb, char buf[static 64]);
+/* Of the tenant that images and templates belong to. */
+bool e2b_is_home(const struct request *req);
 
 /* ---- paths as clients write them: absolute, or below the user's home ---- */
 struct envd_account {

@@ -5,6 +5,7 @@
 
 #include "api/e2b/handlers.h"
 #include "api/e2b/process.h"
+#include "api/e2b/template-build.h"
 #include "api/front/touch.h"
 #include "model/text.h"
 
@@ -74,6 +75,7 @@ const size_t e2b_envd_routes_count = ARRAY_SIZE(e2b_envd_routes);
 /* ---- control plane ---- */
 
 #define SANDBOX "/sandboxes/ID"
+#define TEMPLATE "/templates/ID"
 
 const struct route e2b_control_routes[] = {
     {"GET", "/v2/sandboxes", handle_e2b_list, 0},
@@ -93,7 +95,21 @@ const struct route e2b_control_routes[] = {
     {"POST", SANDBOX "/fork", handle_e2b_fork, ROUTE_BODY_OPTIONAL},
     {"POST", SANDBOX "/snapshots", handle_e2b_snapshot, ROUTE_BODY_OPTIONAL},
     {"GET", "/snapshots", handle_e2b_snapshots, 0},
-    {"DELETE", "/templates/ID", handle_e2b_template_delete, 0},
+    {"POST", "/v3/templates", handle_e2b_template_request, ROUTE_BODY | ROUTE_HOME},
+    {"POST", "/v2" TEMPLATE "/builds/BUILD", handle_e2b_template_build, ROUTE_BODY | ROUTE_HOME},
+    {"GET", TEMPLATE "/builds/BUILD/status", handle_e2b_template_status,
+     ROUTE_CONTENT | ROUTE_HOME},
+    {"GET", TEMPLATE "/files/HASH", handle_e2b_template_files, ROUTE_CONTENT | ROUTE_HOME},
+    {"PUT", TEMPLATE "/files/HASH", handle_e2b_template_put, ROUTE_OPEN | ROUTE_STREAM_IN},
+    {"GET", "/templates/aliases/ID", handle_e2b_template_alias, ROUTE_HOME},
+    {"GET", "/templates", handle_e2b_templates, ROUTE_HOME},
+    {"GET", "/v2/templates", handle_e2b_templates, ROUTE_HOME},
+    {"POST", "/templates/tags", handle_e2b_tags_assign, ROUTE_BODY | ROUTE_HOME},
+    {"DELETE", "/templates/tags", handle_e2b_tags_remove, ROUTE_BODY | ROUTE_HOME},
+    {"GET", TEMPLATE "/tags", handle_e2b_template_tags, ROUTE_HOME},
+    {"PATCH", TEMPLATE, handle_e2b_template_patch, ROUTE_BODY | ROUTE_HOME},
+    {"PATCH", "/v2" TEMPLATE, handle_e2b_template_patch, ROUTE_BODY | ROUTE_HOME},
+    {"DELETE", TEMPLATE, handle_e2b_template_delete, 0},
     {"GET", SANDBOX "/metrics", handle_e2b_metrics, 0},
     {"GET", SANDBOX "/logs", handle_e2b_logs, ROUTE_CONTENT},
 };
@@ -181,10 +197,17 @@ int e2b_new(struct core *core, struct api_e2b **ret, struct error *err)
     return 0;
 }
 
+void e2b_set_https(struct api_e2b *e2b)
+{
+    e2b->https = true;
+}
+
 struct api_e2b *e2b_free(struct api_e2b *e2b)
 {
     if (!e2b)
         return NULL;
+    e2b_builds_free(e2b);
+    e2b_files_free(e2b);
     e2b_processes_free(e2b);
     e2b_watchers_free(e2b);
     free(e2b);

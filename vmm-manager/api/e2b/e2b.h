@@ -13,6 +13,8 @@ struct api_e2b;
 
 int e2b_new(struct core *core, struct api_e2b **ret, struct error *err);
 struct api_e2b *e2b_free(struct api_e2b *e2b); /* always NULL */
+/* Links that it gives are of this kind, unless a proxy says otherwise. */
+void e2b_set_https(struct api_e2b *e2b);
 
 #define E2B_APIS 3u
 /* For the front: ports, envd, control plane. */

@@ -61,6 +61,23 @@ void handle_e2b_snapshots(struct request *req);
 void handle_e2b_template_delete(struct request *req);
 void handle_e2b_fork(struct request *req);
 
+/* template-files.c */
+void handle_e2b_template_files(struct request *req);
+void handle_e2b_template_put(struct request *req);
+
+/* template-routes.c */
+void handle_e2b_template_request(struct request *req);
+void handle_e2b_template_build(struct request *req);
+void handle_e2b_template_status(struct request *req);
+void handle_e2b_template_alias(struct request *req);
+void handle_e2b_template_tags(struct request *req);
+void handle_e2b_template_patch(struct request *req);
+void handle_e2b_templates(struct request *req);
+void handle_e2b_tags_assign(struct request *req);
+void handle_e2b_tags_remove(struct request *req);
+/* 1: all its tags are gone; 0: there was none; or why not. */
+int e2b_template_delete(struct api_e2b *e2b, const char *name, struct error *err);
+
 /* port.c */
 void handle_port(struct request *req);
 

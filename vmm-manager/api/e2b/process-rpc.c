@@ -38,6 +38,7 @@ static int env_add(char ***env, const char *key, const char *value)
 static int start_env(struct start_args *a, struct sandbox *sb, json_t *envs, struct error *err)
 {
     const struct sandbox_spec *spec = sandbox_get_spec(sb);
+    char template[64];
     const char *key;
     json_t *value;
     int r;
@@ -46,7 +47,7 @@ static int start_env(struct start_args *a, struct sandbox *sb, json_t *envs, str
     if (r >= 0)
         r = env_add(&a->env, "E2B_SANDBOX_ID", sandbox_id(sb));
     if (r >= 0)
-        r = env_add(&a->env, "E2B_TEMPLATE_ID", e2b_template_of(sb));
+        r = env_add(&a->env, "E2B_TEMPLATE_ID", e2b_template_of(sb, template));
     for (size_t i = 0; r >= 0 && spec->env && spec->env[i]; i++) {
         size_t name = strcspn(spec->env[i], "=");
         _cleanup_free_ char *own = strndup(spec->env[i], name);

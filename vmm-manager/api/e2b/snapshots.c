@@ -156,12 +156,23 @@ static void answer_deleted(struct request *req, const json_t *result)
     request_answer_empty(req, 204);
 }
 
+/* A snapshot, or a template that was built. */
 void handle_e2b_template_delete(struct request *req)
 {
     struct core_call core_call;
-    struct call *call = call_new(req, answer_deleted, &core_call);
+    struct call *call;
     struct error err = {0};
+    int r = e2b_is_home(req) ? e2b_template_delete(e2b_of(req), request_param(req, 0), &err) : 0;
 
+    if (r < 0) {
+        e2b_answer_error(req, &err);
+        return;
+    }
+    if (r > 0) {
+        request_answer_empty(req, 204);
+        return;
+    }
+    call = call_new(req, answer_deleted, &core_call);
     if (call)
         call_check(call,
                    core_snapshot_remove(e2b_of(req)->core, tenant_of(req), request_param(req, 0),

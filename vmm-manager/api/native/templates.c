@@ -88,7 +88,8 @@ static void on_over(void *state, enum request_end why)
 static json_t *machine_of(const json_t *body, struct error *err)
 {
     static const char *const machine[] = {"image", "backend", "cpus", "memory_mib", "disk_mib"};
-    static const char *const others[] = {"name", "steps", "ready", "ready_timeout_sec", "warm"};
+    static const char *const others[] = {"name", "steps", "ready",   "ready_timeout_sec",
+                                         "warm", "user",  "workdir", "env"};
     json_t *part = json_object(), *value;
     const char *key;
 
