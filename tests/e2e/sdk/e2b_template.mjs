@@ -85,6 +85,14 @@ await run('create: it is what was built', () => inside('first', async (sbx) => {
   const info = await sbx.getInfo()
   same([info.templateId, info.cpuCount, info.memoryMB], ['first', 2, 512], 'info')
 }))
+await run('build: files that are sent again, without the cache', async () => {
+  fs.writeFileSync('ctx/one.txt', 'two\n')
+  const template = () => Template({ fileContextPath: 'ctx' }).fromImage(base).copy('one.txt', '/f', { forceUpload: true })
+  await Template.build(template(), 'forced')
+  await Template.build(template().runCmd('date +%N > /tmp/now'), 'forced', { skipCache: true })
+  await inside('forced', async (sbx) => same(await out(sbx, 'cat /f'), 'two\n', 'the file'))
+  fs.writeFileSync('ctx/one.txt', 'one\n')
+})
 await run('build: on a template of ours, files that are there are not sent again', async () => {
   const template = Template({ fileContextPath: 'ctx' }).fromTemplate('first')
     .copy('app', '/srv/app').runCmd('pwd > /tmp/second; id -un >> /tmp/second').setUser('root').setWorkdir('/')
@@ -128,7 +136,7 @@ await run('build: a Dockerfile', async () => {
     '12\none\nuser\n/srv\n1\n', 'what it says'))
 })
 await run('delete', async () => {
-  for (const name of ['first', 'second', 'docker'])
+  for (const name of ['first', 'second', 'docker', 'forced'])
     same(await Sandbox.deleteSnapshot(name), true, name)
   same(await Template.exists('first'), false, 'gone')
   await throws(sdk.SandboxError, () => Sandbox.create('first'), 'create')

@@ -141,11 +141,6 @@ void handle_e2b_template_files(struct request *req)
         return;
     }
     f = files_find(e2b, hash);
-    if (f && f->fd >= 0) {
-        f->used_usec = clock_now_usec();
-        request_answer(req, 201, json_pack("{s:b}", "present", 1));
-        return;
-    }
     f = f ? f : files_new(e2b, hash);
     if (!f) {
         e2b_answer_status(req, 503, "there is no room for more files");
@@ -154,7 +149,7 @@ void handle_e2b_template_files(struct request *req)
     f->used_usec = clock_now_usec();
     _cleanup_free_ char *url = string_printf("%s://%s/templates/%s/files/%s?token=%s",
                                              https ? "https" : "http", host, name, hash, f->token);
-    request_answer(req, 201, json_pack("{s:b, s:s?}", "present", 0, "url", url));
+    request_answer(req, 201, json_pack("{s:b, s:s?}", "present", f->fd >= 0, "url", url));
 }
 
 /* ---- the upload ---- */

@@ -237,6 +237,8 @@ static int build_take(struct e2b_build *b, const json_t *body, struct error *err
     if (r < 0)
         return r;
     b->force = json_is_true(json_object_get(body, "force"));
+    for (size_t i = 0; i < json_array_size(steps); i++) /* the cache is used by all or by none */
+        b->force = b->force || json_is_true(json_object_get(json_array_get(steps, i), "force"));
     json_decref(b->steps);
     b->steps = steps ? json_deep_copy(steps) : json_array();
     if (!b->steps || string_set(&b->start, text_of(body, "startCmd")) < 0 ||
