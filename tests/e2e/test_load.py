@@ -25,7 +25,19 @@ def resident(pid):
 
 
 def files(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    """What is open, by descriptor."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            found[name] = os.readlink(f"/proc/{pid}/fd/{name}")
+    return found
+
+
+def all_closed(pid, before):
+    try:
+        wait_until(lambda: len(files(pid)) <= len(before), "all descriptors are closed")
+    except pytest.fail.Exception:
+        pytest.fail(f"{len(files(pid))} are open, {len(before)} were; new: {set(files(pid).items()) - set(before.items())}")
 
 
 def percentile(values, share):
@@ -169,7 +181,7 @@ def test_nobody_notices_bad_clients_and_nothing_of_them_stays(own):
     most = resident(pid)
     for sock in waiting + slow:
         sock.close()
-    wait_until(lambda: files(pid) <= before_files, "all descriptors are closed")
+    all_closed(pid, before_files)
     wait_until(lambda: box.exec("true")["exit_code"] == 0, "the sandbox works")
     with contextlib.suppress(pytest.fail.Exception):  # memory goes back when it has been quiet for a second
         wait_until(lambda: resident(pid) < before + 2 * MIB, "memory is given back", 5)
@@ -202,5 +214,5 @@ def test_a_few_of_each(own):
     probe.ask()
     for sock in waiting + slow:
         sock.close()
-    wait_until(lambda: files(pid) <= before, "all descriptors are closed")
+    all_closed(pid, before)
     assert box.exec("echo", "fine")["stdout"] == "fine\n"
