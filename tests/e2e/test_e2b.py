@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -107,6 +109,49 @@ def test_python_templates(door):
         done = subprocess.run([sys.executable, str(HERE / "e2b_template.py"), "base"], env=env,
                               capture_output=True, text=True, timeout=900, cwd=directory)
     report(done, 3)
+    no_images_left(door)
+
+
+def test_what_was_built_is_its_tenants_own(door):
+    url = door.sdk_env["E2B_API_URL"]
+    other = json.loads(door.cli("key", "create", "--tenant", "two", "--json", check=True).stdout)
+
+    def ask(method, path, body=None, key=door.sdk_env["E2B_API_KEY"]):
+        request = urllib.request.Request(url + path, method=method, headers={"X-API-Key": key},
+                                         data=json.dumps(body).encode() if body else None)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+
+    def foreign(method, path, body=None):
+        return ask(method, path, body, other.get("key") or other["secret"])
+
+    status, made = ask("POST", "/v3/templates", {"name": "own", "tags": ["default", "v1"]})
+    assert status == 202, made
+    build = f"/templates/own/builds/{made['buildID']}"
+    assert ask("POST", "/v2" + build, {"fromTemplate": "base", "steps": []})[0] == 202
+    assert ask("POST", "/v2" + build, {"fromTemplate": "base", "steps": []})[0] == 409, "once"
+    wait_until(lambda: ask("GET", build + "/status")[1]["status"] == "ready", "built", timeout=120)
+    image = "e2b." + made["buildID"]
+    assert image in [i["name"] for i in ask("GET", "/v1/images")[1]["images"]]
+    template = ask("GET", "/v1/templates/e2b.own.v1")[1]["id"]
+    assert [t["templateID"] for t in ask("GET", "/templates")[1]] == ["own"]
+    assert ask("PATCH", "/templates/own", {"public": True})[0] == 400
+
+    assert "base" in [i["name"] for i in foreign("GET", "/v1/images")[1]["images"]]
+    assert image not in [i["name"] for i in foreign("GET", "/v1/images")[1]["images"]]
+    assert foreign("GET", "/v1/images/" + image)[0] == 404
+    for body in ({"image": image}, {"image": f"docker.io/library/{image}:latest"}, {"template": template},
+                 {"template": "e2b.own.v1"}, {"template": "e2b.never.v1"}):
+        assert foreign("POST", "/v1/sandboxes", body)[0] == 404, body
+    for name in ("own", image):  # own:v1 would be an image of a registry
+        assert foreign("POST", "/sandboxes", {"templateID": name})[0] == 404, name
+    assert foreign("GET", "/templates")[0] == 403
+    assert foreign("DELETE", "/templates/own")[0] == 404
+    assert ask("DELETE", "/templates/own")[0] == 204
+    assert ask("GET", "/templates")[1] == []
     no_images_left(door)
 
 

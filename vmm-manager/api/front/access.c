@@ -181,6 +181,44 @@ static int within(const char *what, uint64_t used, uint64_t more, uint64_t limit
         what, (unsigned long long)used, (unsigned long long)more, (unsigned long long)limit);
 }
 
+static bool is_built(const char *name)
+{
+    for (const char *at = name; (at = strstr(at, IMAGE_BUILT)); at++) {
+        if (strspn(at + strlen(IMAGE_BUILT), "0123456789abcdef") >= 32)
+            return true;
+    }
+    return false;
+}
+
+bool access_sees_image(const struct request *req, const char *name)
+{
+    return !is_built(name) || strcmp(request_principal(req)->tenant, TENANT_DEFAULT) == 0;
+}
+
+static bool sees_template(struct request *req, struct core *core, const char *template)
+{
+    json_t *json = core_template_to_json(core, template, NULL);
+    const char *image = json_string_value(json_object_get(json, "image"));
+    bool sees = !image || access_sees_image(req, image);
+
+    json_decref(json);
+    return sees && (!string_starts_with(template, IMAGE_BUILT) ||
+                    strcmp(request_principal(req)->tenant, TENANT_DEFAULT) == 0);
+}
+
+/* By their names, whether they are there or not: nobody learns that. */
+static int admit_image(struct request *req, struct core *core, const struct sandbox_spec *spec,
+                       struct error *err)
+{
+    if (spec->template && !sees_template(req, core, spec->template))
+        return error_set_code(err, ERR_TEMPLATE_NOT_FOUND, "template '%.64s': no such template",
+                              spec->template);
+    if (spec->image && !access_sees_image(req, spec->image))
+        return error_set_code(err, ERR_IMAGE_NOT_FOUND, "image '%.128s': no such image",
+                              spec->image);
+    return 0;
+}
+
 int access_admit(struct request *req, struct core *core, struct sandbox_spec *spec, unsigned count,
                  struct error *err)
 {
@@ -194,6 +232,9 @@ int access_admit(struct request *req, struct core *core, struct sandbox_spec *sp
                          TENANT_HEADER ": '" TENANT_ALL "' is no place for new things");
     if (string_set(&spec->tenant, principal->tenant) < 0)
         return error_set(err, ENOMEM, "out of memory");
+    r = admit_image(req, core, spec, err);
+    if (r < 0)
+        return r;
     core_tenant_usage(core, principal->tenant, &usage);
     r = within("sandboxes", usage.sandboxes, count, quota->sandboxes, err);
     if (r >= 0)

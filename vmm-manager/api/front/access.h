@@ -28,8 +28,15 @@ const char *access_tenant(const struct request *req);
 bool access_sees(const struct request *req, const char *tenant);
 
 /*
+ * Images that builds of a tenant made (IMAGE_BUILT and 32 hex digits) are for it alone, the host's
+ * own tenant; in any form of its name.
+ */
+#define IMAGE_BUILT "e2b."
+bool access_sees_image(const struct request *req, const char *name);
+
+/*
  * Before making `count` sandboxes of this spec: sets its tenant, and asks whether the key's quota
- * lets the tenant have them. -EDQUOT and err (quota_exceeded).
+ * lets the tenant have them. -EDQUOT and err (quota_exceeded); what it may not see is not there.
  */
 int access_admit(struct request *req, struct core *core, struct sandbox_spec *spec, unsigned count,
                  struct error *err);

@@ -172,7 +172,8 @@ static void image_answer(struct request *req, const struct image_job *job)
     case IMAGE_LIST:
         list = json_array();
         for (size_t i = 0; i < job->count; i++)
-            if (!image_name_is_hidden(job->images[i].name))
+            if (!image_name_is_hidden(job->images[i].name) &&
+                access_sees_image(req, job->images[i].name))
                 (void)json_array_append_new(list, image_to_json(&job->images[i]));
         native_answer_list(req, "images", list, order);
         break;
@@ -302,9 +303,16 @@ void handle_images(struct request *req)
 void handle_image(struct request *req)
 {
     char name[ROUTE_PARAM_SIZE];
+    struct error err = {0};
 
-    if (name_of(req, name))
-        image_start(req, IMAGE_FIND, name);
+    if (!name_of(req, name))
+        return;
+    if (!access_sees_image(req, name)) {
+        error_set_code(&err, ERR_IMAGE_NOT_FOUND, "image '%.128s': no such image", name);
+        request_answer_error(req, &err);
+        return;
+    }
+    image_start(req, IMAGE_FIND, name);
 }
 
 void handle_image_remove(struct request *req)
