@@ -281,6 +281,24 @@ TEST(closes_a_client_that_never_completes_its_request)
     teardown(&f);
 }
 
+TEST(notices_a_client_that_ends_with_its_last_bytes)
+{
+    struct fixture f;
+    setup(&f);
+    for (unsigned i = 0; i < 20; i++) {
+        struct client c;
+
+        /* Both are there before the server looks. */
+        client_connect(&c, f.loop, f.path);
+        client_send_text(&c, i % 2 ? "GET /query HTTP/1.1\r\nHost:"
+                                   : "POST /query HTTP/1.1\r\nHost: h\r\n");
+        client_close(&c);
+    }
+    client_run_for(f.loop, 200);
+    ASSERT_EQ(http_server_connections(f.server), 0);
+    teardown(&f);
+}
+
 TEST(a_waiting_request_outlives_the_idle_limit_and_answers_later)
 {
     struct fixture f;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "api/half-close.h"
 #include "api/request.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -112,6 +113,18 @@ static void on_log(void *cls, const char *format, va_list args)
     log_debug("http: %s", text);
 }
 
+static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http_server *server = cls;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    (void)socket_context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED && info)
+        half_close_watch(server->half, info->connect_fd);
+}
+
 static struct MHD_Daemon *daemon_start(struct http_server *server,
                                        const struct http_options *options)
 {
@@ -127,13 +140,13 @@ static struct MHD_Daemon *daemon_start(struct http_server *server,
         flags |= MHD_USE_NO_LISTEN_SOCKET;
         listening[0].option = MHD_OPTION_END;
     }
-    return MHD_start_daemon(flags, /* port= */ 0, NULL, NULL, request_access, server,
-                            MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_CONNECTION_LIMIT,
-                            server->connections, MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_MAX,
-                            MHD_OPTION_URI_LOG_CALLBACK, request_new, server,
-                            MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
-                            MHD_OPTION_ARRAY, listening, MHD_OPTION_END);
+    return MHD_start_daemon(
+        flags, /* port= */ 0, NULL, NULL, request_access, server, MHD_OPTION_EXTERNAL_LOGGER,
+        on_log, NULL, MHD_OPTION_CONNECTION_LIMIT, server->connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, server->idle_sec, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HTTP_MEMORY_MAX, MHD_OPTION_URI_LOG_CALLBACK, request_new, server,
+        MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_ARRAY, listening, MHD_OPTION_END);
 }
 
 int http_server_new(struct loop *loop, const struct http_options *options, struct http_server **ret,
@@ -156,6 +169,11 @@ int http_server_new(struct loop *loop, const struct http_options *options, struc
     server->half_is_gone = options->half_is_gone;
     server->connections = options->connections ? options->connections : HTTP_CONNECTIONS_MAX;
     server->idle_sec = options->idle_sec ? options->idle_sec : HTTP_IDLE_SEC;
+    r = half_close_new(loop, &server->half);
+    if (r < 0) {
+        error_fill(err, r, "http: watch for clients that go");
+        goto fail;
+    }
     server->daemon = daemon_start(server, options);
     if (!server->daemon) {
         r = error_set(err, EIO, "http: libmicrohttpd does not start");
@@ -240,6 +258,7 @@ struct http_server *http_server_free(struct http_server *server)
         server->trim = source_free(server->trim);
         MHD_stop_daemon(server->daemon);
     }
+    server->half = half_close_free(server->half);
     free(server);
     return NULL;
 }

@@ -71,6 +71,7 @@ struct http_server {
     struct loop *loop;         /* weak */
     struct MHD_Daemon *daemon; /* owned */
     struct source *io, *timer; /* owned */
+    struct half_close *half;   /* owned */
     struct http_api apis[HTTP_APIS_MAX];
     size_t n_apis;
     int (*authorize)(struct request *req, void *userdata, struct error *err);
