@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/strv.h"
 #include "dockerfile/builder-private.h"
@@ -102,8 +103,10 @@ int builder_open(struct builder *b, const char *tar_path, struct error *err)
     _cleanup_free_ char *data = NULL;
     const char *shown = strcmp(b->dockerfile, DOCKERFILE_ASIDE) == 0 ? "Dockerfile" : b->dockerfile;
     size_t size;
-    int r = store_work_init(&b->work, err);
+    int r = fault_check("build-open", err);
 
+    if (r == 0)
+        r = store_work_init(&b->work, err);
     if (r == 0)
         r = store_hold(&b->hold_fd, err);
     if (r == 0)
@@ -388,6 +391,9 @@ static int finish(struct builder *b, struct image *ret, struct error *err)
     if (!s->config.architecture[0])
         (void)snprintf(s->config.architecture, sizeof(s->config.architecture), "%s",
                        pairs_get(b->plan.globals, "TARGETARCH"));
+    r = fault_check("build-name", err);
+    if (r < 0)
+        return r;
     if (b->name)
         return step_publish_image(b->name, s, ret, err);
     step_state_key(s, key);

@@ -93,7 +93,7 @@ static int unpack(const char *tar_path, const char *name, const char *pack, cons
 int step_add_layer(const char *dir, const char *tar_path, const char *name,
                    const _Atomic bool *cancel, char ret_diff_id[DIGEST_SIZE], struct error *err)
 {
-    char made_pack[288], made_index[288], pack[256], index[256], layers[256];
+    char made_pack[288], made_index[288], layers[256];
     struct layer layer;
     size_t n;
     int r;
@@ -111,12 +111,8 @@ int step_add_layer(const char *dir, const char *tar_path, const char *name,
         return r;
     n = layer.n_entries;
     layer_close(&layer);
-    if (n > 0 && !store_has_layer(ret_diff_id)) {
-        r = store_layer_paths(ret_diff_id, pack, index, err);
-        if (r == 0 && (chmod(made_pack, 0444) < 0 || rename(made_pack, pack) < 0 ||
-                       rename(made_index, index) < 0))
-            r = error_set(err, errno, "rename '%s': %s", made_pack, errno_text(errno));
-    }
+    if (n > 0 && !store_has_layer(ret_diff_id))
+        r = store_add_layer(made_pack, made_index, ret_diff_id, err);
     if (n == 0)
         ret_diff_id[0] = '\0';
     (void)unlink(made_pack);

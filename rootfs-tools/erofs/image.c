@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/paths.h"
@@ -305,6 +306,10 @@ int store_publish_layers(struct record *record, struct image *ret, struct error 
                              record->layers[i]);
     store_layers_digest(record->layers, store_layers_in_blocks(record->layers), record->sha256);
     record->created_wall_usec = clock_wall_usec();
-    r = record_write(record, err);
+    r = fault_check("name-write", err);
+    if (r == 0)
+        r = record_write(record, err);
+    if (r == 0)
+        (void)fault_at("name-written");
     return r < 0 ? r : fill_image(record, ret, err);
 }

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/strv.h"
@@ -19,6 +21,24 @@ int store_layer_paths(const char *diff_id, char pack[256], char index[256], stru
     int r = store_hash_path(pack, "layers", diff_id + 7, ".pack", err);
 
     return r < 0 ? r : store_hash_path(index, "layers", diff_id + 7, ".index", err);
+}
+
+int store_add_layer(const char *made_pack, const char *made_index, const char *diff_id,
+                    struct error *err)
+{
+    char pack[256], index[256];
+    int r = store_layer_paths(diff_id, pack, index, err);
+
+    if (r == 0)
+        r = fault_check("layer-store", err);
+    if (r < 0)
+        return r;
+    if (chmod(made_pack, 0444) < 0 || rename(made_pack, pack) < 0)
+        return error_set(err, errno, "rename '%s': %s", made_pack, errno_text(errno));
+    r = fault_check("layer-half", err);
+    if (r == 0 && rename(made_index, index) < 0)
+        r = error_set(err, errno, "rename '%s': %s", made_index, errno_text(errno));
+    return r < 0 ? r : fault_check("layer-stored", err);
 }
 
 /*

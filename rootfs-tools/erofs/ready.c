@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "erofs/format.h"
 #include "erofs/store.h"
@@ -38,11 +39,16 @@ static int make_ready(const struct record *record, const char *path, struct erro
         for (size_t i = 0; i < stack.n; i++)
             packs[i] = record->layers[i] + strlen("sha256:");
     }
-    r = erofs_write(stack.tree, stack.layers, stack.n, packs, made, &size, err);
+    r = fault_check("image-write", err);
+    if (r == 0)
+        r = erofs_write(stack.tree, stack.layers, stack.n, packs, made, &size, err);
+    if (r == 0)
+        r = fault_check("image-written", err);
     if (r < 0)
         return r;
     if (chmod(made, 0444) < 0 || rename(made, path) < 0)
         return error_set(err, errno, "rename '%s' to '%s': %s", made, path, errno_text(errno));
+    (void)fault_at("image-stored");
     return 0;
 }
 

@@ -63,6 +63,9 @@ void store_layers_digest(char *const *diff_ids, bool packs, char sha256[static 6
 bool store_layers_in_blocks(char *const *diff_ids);
 /* Is this layer in the store? */
 bool store_has_layer(const char *diff_id);
+/* Moves a layer that was taken apart into the store. */
+int store_add_layer(const char *made_pack, const char *made_index, const char *diff_id,
+                    struct error *err);
 int store_layer_paths(const char *diff_id, char pack[256], char index[256], struct error *err);
 /* Bytes of the files in these layers, on top of each other or not. */
 uint64_t store_layers_bytes(char *const *diff_ids);

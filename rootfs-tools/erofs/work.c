@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "erofs/store.h"
@@ -64,6 +65,9 @@ int store_work_init(struct store_work *w, struct error *err)
     if (!mkdtemp(dir))
         return error_set(err, errno, "create a directory in '%s': %s", tmp, errno_text(errno));
     memcpy(w->dir, dir, sizeof(w->dir));
+    r = fault_check("work-made", err);
+    if (r < 0)
+        return r;
     w->lock_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (w->lock_fd < 0 || flock(w->lock_fd, LOCK_EX | LOCK_NB) < 0)
         return error_set(err, errno, "lock '%s': %s", dir, errno_text(errno));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "erofs/digest.h"
 #include "layers/index.h"
@@ -461,6 +462,9 @@ static int unpack_into(struct unpacker *p, struct error *err)
     r = index_begin(&p->index);
     if (r < 0)
         return error_set(err, -r, "%s: out of memory", u->name);
+    r = fault_check("layer-unpack", err);
+    if (r < 0)
+        return r;
     r = open_readers(p, err);
     if (r == 0 && !p->drained)
         r = read_tar(p, err);
@@ -473,6 +477,8 @@ static int unpack_into(struct unpacker *p, struct error *err)
                               "%s: its content is %.20s… and should be %.20s…", u->name,
                               u->ret_diff_id, u->diff_id);
     r = end_pack(p, err);
+    if (r == 0)
+        r = fault_check("layer-index", err);
     if (r < 0)
         return r;
     u->ret_bytes = p->pack_size + p->index.size;

@@ -44,19 +44,6 @@ struct unpackers {
 
 /* ---- one layer ---- */
 
-static int publish(const char *made_pack, const char *made_index, const char *diff_id,
-                   struct error *err)
-{
-    char pack[256], index[256];
-    int r = store_layer_paths(diff_id, pack, index, err);
-
-    if (r < 0)
-        return r;
-    if (chmod(made_pack, 0444) < 0 || rename(made_pack, pack) < 0 || rename(made_index, index) < 0)
-        return error_set(err, errno, "rename '%s': %s", made_pack, errno_text(errno));
-    return 0;
-}
-
 static int unpack_claim(struct unpackers *u, const struct claim *c, size_t number,
                         struct error *err)
 {
@@ -75,7 +62,7 @@ static int unpack_claim(struct unpackers *u, const struct claim *c, size_t numbe
     (void)snprintf(index, sizeof(index), "%s/%zu.index", u->work.dir, number);
     r = layer_unpack(&job, err);
     if (r == 0)
-        r = publish(pack, index, c->diff_id, err);
+        r = store_add_layer(pack, index, c->diff_id, err);
     return r;
 }
 

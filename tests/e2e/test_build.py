@@ -282,6 +282,14 @@ def test_other_things_that_are_no_context(hearth, small):
         hearth.client.request("POST", "/v1/images/build", b"", query={"options": '{"nonsense": 1}'})
 
 
+def test_a_command_that_does_not_end(hearth, small, context):
+    write(context, "FROM small\nRUN echo begins; sleep 1000\n")
+    done = build(hearth, context, "--run-timeout", "2s", tag="slow:1")
+    assert done.returncode != 0 and "begins\n" in done.stderr
+    assert "Dockerfile:2: RUN: the command did not end within 2 s" in done.stderr, done.stderr
+    assert "slow:1" not in names(hearth) and not leftovers(hearth)
+
+
 def begin(h, dockerfile, tag, seen):
     """A build by hand; returns the connection once the line with `seen` has come."""
     options = urllib.parse.quote(json.dumps({"name": tag}))

@@ -1,6 +1,6 @@
 """Every step of hibernate, resume, fork, checkpoint and rollback: no space, a bad disk, kill -9.
 
-The steps come from a trace of the daemon itself (HEARTH_FAULT, see core/fault.h): one that is added is
+The steps come from a trace of the daemon itself (HEARTH_FAULT, see base/fault.h): one that is added is
 broken here too. Afterwards the sandbox goes on with all it was, every snapshot that is there is whole,
 and nothing is left of what failed.
 """

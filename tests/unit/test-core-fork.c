@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "core/fault.h"
+#include "base/fault.h"
 #include "core/sandbox-private.h"
 #include "sleep-fixture.h"
 

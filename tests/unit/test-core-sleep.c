@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
-#include "core/fault.h"
 #include "core/sandbox-private.h"
 #include "sleep-fixture.h"
 

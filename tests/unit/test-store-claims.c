@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
-#include "core/fault.h"
 #include "core/store-private.h"
 #include "harness/test.h"
 

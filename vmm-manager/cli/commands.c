@@ -104,8 +104,8 @@ const struct command commands[] = {
      "and a download that broke off goes on where it was.",
      NULL},
     {"image build", "[-f FILE] [-t NAME] CONTEXT", 1, 1,
-     OPT(DOCKERFILE) | OPT(TAG) | OPT(BUILD_ARG) | OPT(TARGET) | OPT(NO_CACHE) | OPT(PLATFORM) |
-         OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND),
+     OPT(DOCKERFILE) | OPT(TAG) | OPT(BUILD_ARG) | OPT(TARGET) | OPT(NO_CACHE) | OPT(RUN_TIMEOUT) |
+         OPT(PLATFORM) | OPT(CPUS) | OPT(MEMORY) | OPT(DISK) | OPT(BACKEND),
      NEVER, COMPLETE_FILE, verb_image_build, "Build an image from a Dockerfile",
      "CONTEXT is a directory, or - for a tar on stdin. Every RUN step is a command in a sandbox\n"
      "of the size that the options say. Steps that were taken before with the same files,\n"

@@ -122,6 +122,8 @@ const struct option_def option_defs[OPTION_COUNT] = {
                        "build this stage instead of the last"},
     [OPTION_NO_CACHE] = {"no-cache", 0, NULL, OPTION_TYPE_FLAG, AT(no_cache),
                          "take every step again"},
+    [OPTION_RUN_TIMEOUT] = {"run-timeout", 0, "TIME", OPTION_TYPE_DURATION, AT(run_timeout_usec),
+                            "how long each RUN may take, as 90s or 15m (default: 1h)"},
 };
 
 void options_done(struct options *o)

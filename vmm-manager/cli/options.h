@@ -1,5 +1,6 @@
 #pragma once
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -72,8 +73,10 @@ enum option_id {
     OPTION_BUILD_ARG,
     OPTION_TARGET,
     OPTION_NO_CACHE,
+    OPTION_RUN_TIMEOUT,
 };
-#define OPTION_COUNT (OPTION_NO_CACHE + 1)
+#define OPTION_COUNT (OPTION_RUN_TIMEOUT + 1)
+static_assert(OPTION_COUNT <= 64, "options are bits of a number");
 #define OPT(id) (UINT64_C(1) << OPTION_##id)
 #define OPT_GLOBAL (OPT(JSON) | OPT(QUIET) | OPT(VERBOSE) | OPT(SOCKET) | OPT(STATE) | OPT(HELP))
 #define OPT_SPEC                                                                                   \
@@ -132,6 +135,7 @@ struct options {
     const char *dockerfile, *tag, *target;
     char **build_args; /* owned, "K=V" */
     bool no_cache;
+    uint64_t run_timeout_usec;
 };
 void options_done(struct options *o);
 

@@ -132,6 +132,10 @@ static char *build_path(struct cli *cli, const struct build_context *c, struct e
         return NULL;
     if (o->no_cache)
         (void)json_object_set_new(body, "no_cache", json_true());
+    if (o->run_timeout_usec > 0)
+        (void)json_object_set_new(
+            body, "run_timeout_ms",
+            json_integer((json_int_t)MAX(o->run_timeout_usec / USEC_PER_MSEC, UINT64_C(1))));
     if (o->cpus)
         (void)json_object_set_new(body, "cpus", json_integer((json_int_t)o->cpus));
     if (o->memory_mib)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -124,7 +125,9 @@ static void on_data(struct transfer *t, const uint8_t *data, size_t size, void *
         fail(g, &err);
         return;
     }
-    r = fd_write_full(g->tar_fd, data, size);
+    r = fault_at("build-data");
+    if (r == 0)
+        r = fd_write_full(g->tar_fd, data, size);
     if (r < 0)
         fail_errno(g, r, "keep its files");
     else
@@ -150,7 +153,7 @@ static void read_layer(struct build_guest *g, struct console *c)
     struct error err = {0};
 
     g->tar_bytes = 0;
-    g->tar_fd = build_temporary(g->core, &err);
+    g->tar_fd = fault_check("build-read", &err) < 0 ? -EIO : build_temporary(g->core, &err);
     if (g->tar_fd < 0 || layer_read_start(c, g->read_layer, &callbacks, g, &g->transfer, &err) < 0)
         fail(g, &err);
 }
@@ -203,6 +206,9 @@ static void on_exit_status(struct exec *e, const struct exec_exit *exit, void *u
         (void)error_set_code(&err, ERR_GUEST_OUT_OF_MEMORY,
                              "the sandbox ran out of memory (%u MiB)",
                              build_machine(g->build)->memory_mib);
+    else if (exit->timed_out)
+        (void)error_set_code(&err, ERR_BUILD_FAILED, "the command did not end within %u s",
+                             build_run_timeout_msec(g->build) / 1000);
     else if (exec_exit_code(exit) != 0)
         (void)error_set_code(&err, ERR_BUILD_FAILED, "exit code %d", exec_exit_code(exit));
     if (err.errnum) {
@@ -242,12 +248,14 @@ static void run_command(struct build_guest *g, struct console *c)
         .env = next->env,
         .cwd = next->workdir ? next->workdir : "/",
         .user = next->user,
+        .timeout_msec = build_run_timeout_msec(g->build),
         .close_stdin = true,
         .label = "build",
     };
     struct error err = {0};
 
-    if (exec_start(c, &spec, &callbacks, g, &g->exec, &err) < 0)
+    if (fault_check("build-run", &err) < 0 ||
+        exec_start(c, &spec, &callbacks, g, &g->exec, &err) < 0)
         fail(g, &err);
 }
 
@@ -255,8 +263,10 @@ static void run_command(struct build_guest *g, struct console *c)
 
 static void start_layer(struct build_guest *g, struct console *c, console_done_fn fn)
 {
-    int r = console_new_layer(c, clock_now_usec() + LAYER_USEC, fn, g);
+    int r = fault_at("build-layer");
 
+    if (r == 0)
+        r = console_new_layer(c, clock_now_usec() + LAYER_USEC, fn, g);
     if (r < 0)
         fail_errno(g, r, "put a layer over the root");
 }
@@ -347,7 +357,9 @@ static void create(struct build_guest *g, const char *image)
 
     sandbox_spec_init(&spec);
     sandbox_spec_done(&spec);
-    r = spec_for(g, image, &spec);
+    r = fault_check("build-create", &err);
+    if (r == 0)
+        r = spec_for(g, image, &spec);
     g->layers = 0;
     g->creating = true;
     if (r < 0 || sandbox_create(g->core, &spec, &callbacks, g, &g->sb, &err) < 0) {

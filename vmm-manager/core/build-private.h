@@ -43,3 +43,4 @@ void build_guest_progress(struct build *b, const char *step, int percent);
 const struct builder_next *build_next(const struct build *b);
 const struct sandbox_spec *build_machine(const struct build *b);
 const char *build_name(const struct build *b);
+uint32_t build_run_timeout_msec(const struct build *b);

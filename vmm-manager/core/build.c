@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -48,8 +49,9 @@ struct build {
     void *userdata;
     struct sandbox_spec machine; /* owned */
     char *name;                  /* owned, may be NULL */
-    struct build_side *side;     /* owned, while no job has it */
-    struct build_job *job;       /* weak: owned by the worker */
+    uint32_t run_timeout_msec;
+    struct build_side *side; /* owned, while no job has it */
+    struct build_job *job;   /* weak: owned by the worker */
     struct build_guest guest;
     int context_fd; /* owned */
     uint64_t context_bytes;
@@ -80,6 +82,11 @@ const struct sandbox_spec *build_machine(const struct build *b)
 const char *build_name(const struct build *b)
 {
     return b->name;
+}
+
+uint32_t build_run_timeout_msec(const struct build *b)
+{
+    return b->run_timeout_msec;
 }
 
 /* ---- what the worker tells meanwhile ---- */
@@ -169,6 +176,8 @@ static void job_run(void *userdata)
     int r = 0;
 
     job->side->job = job;
+    if (job->what != JOB_FREE && fault_check("build-take", &job->err) < 0)
+        return;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", job->tar_fd);
     switch (job->what) {
     case JOB_OPEN:
@@ -251,6 +260,7 @@ static void finish(struct build *b, const struct error *err)
 {
     if (err)
         error_copy(&b->err, err);
+    (void)fault_at("build-end");
     drop_side(b);
     build_guest_end(&b->guest, on_guest_gone, b);
 }
@@ -368,6 +378,8 @@ int core_build(struct core *core, const struct build_options *options,
     b->core = core;
     b->cb = *cb;
     b->userdata = userdata;
+    b->run_timeout_msec =
+        options->run_timeout_msec ? options->run_timeout_msec : BUILD_RUN_MSEC_DEFAULT;
     b->context_fd = b->guest.tar_fd = -EBADF;
     b->guest.build = b;
     b->guest.core = core;

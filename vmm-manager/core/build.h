@@ -9,6 +9,8 @@
  */
 struct build;
 
+#define BUILD_RUN_MSEC_DEFAULT (3600u * 1000u)
+#define BUILD_RUN_MSEC_MAX (7u * 24u * 3600u * 1000u)
 #define BUILD_CONTEXT_MAX (UINT64_C(16) * 1024 * 1024 * 1024)
 
 struct build_options {
@@ -18,6 +20,7 @@ struct build_options {
     const char *platform;   /* NULL: this host's */
     char *const *args;      /* "K=V"; NULL: none */
     bool no_cache;
+    uint32_t run_timeout_msec;          /* of each command; 0: BUILD_RUN_MSEC_DEFAULT */
     const struct sandbox_spec *machine; /* size and backend of the sandboxes */
 };
 

@@ -1,11 +1,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/create-private.h"
 #include "core/events.h"
-#include "core/fault.h"
 #include "core/image-defaults.h"
 #include "core/lifecycle.h"
 #include "core/pool.h"

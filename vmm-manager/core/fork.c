@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/strv.h"
-#include "core/fault.h"
 #include "core/lifecycle.h"
 #include "core/sandbox-private.h"
 #include "core/snapshot-meta.h"

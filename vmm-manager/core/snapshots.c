@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "core/care.h"
-#include "core/fault.h"
 #include "core/fork.h"
 #include "core/sandbox-private.h"
 #include "erofs/image.h"

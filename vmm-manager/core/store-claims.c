@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strv.h"
-#include "core/fault.h"
 #include "core/store-private.h"
 
 /*

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "core/disk-copy.h"
-#include "core/fault.h"
 #include "core/lifecycle.h"
 #include "core/snapshot-meta.h"
 #include "core/snapshots.h"

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "core/fault.h"
 #include "core/guest-fate.h"
 #include "core/lifecycle.h"
 #include "core/snapshot-meta.h"

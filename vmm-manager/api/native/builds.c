@@ -149,7 +149,7 @@ struct build_body {
     char *name, *dockerfile, *target, *platform, *backend;
     char **args;
     bool no_cache;
-    uint32_t cpus, memory_mib, disk_mib;
+    uint32_t cpus, memory_mib, disk_mib, run_timeout_ms;
 };
 
 static void body_done(struct build_body *body)
@@ -180,6 +180,7 @@ static int decode(struct request *req, struct build_body *body, struct error *er
         BODY(cpus, FIELD_U32, 1, SPEC_CPUS_MAX),
         BODY(memory_mib, FIELD_U32, SPEC_MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX),
         BODY(disk_mib, FIELD_U32, SPEC_DISK_MIB_MIN, SPEC_DISK_MIB_MAX),
+        BODY(run_timeout_ms, FIELD_U32, 1, BUILD_RUN_MSEC_MAX),
     };
     const char *text = NULL;
     struct reference ref;
@@ -213,7 +214,8 @@ static int start(struct build_request *r, const struct build_body *body, struct 
                                     .target = body->target,
                                     .platform = body->platform,
                                     .args = body->args,
-                                    .no_cache = body->no_cache};
+                                    .no_cache = body->no_cache,
+                                    .run_timeout_msec = body->run_timeout_ms};
     struct sandbox_spec machine;
     int result;
 

@@ -1,4 +1,4 @@
-#include "core/fault.h"
+#include "base/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,4 +95,11 @@ int fault_at(const char *step)
         return -EIO;
     }
     return 0;
+}
+
+int fault_check(const char *step, struct error *err)
+{
+    int r = fault_at(step);
+
+    return r < 0 ? error_set(err, -r, "step '%s': %s", step, errno_text(-r)) : 0;
 }
