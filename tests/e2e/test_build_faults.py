@@ -37,15 +37,18 @@ def small_layer():
     return layer
 
 
+def import_small(h):
+    layout = Layout(h.dir / "layout")
+    layout.image("v1", [small_layer()], config={"Env": ["PATH=/bin"]})
+    h.cli("image", "import", "--name", "small", layout.dir, check=True)
+
+
 @pytest.fixture
 def builder(tmp_path):
     """A daemon with a cache of its own, so that nobody else's work is found there."""
     h = Hearth(tmp_path, private_cache(tmp_path))
     h.cache = tmp_path / "c"
     h.start()
-    layout = Layout(tmp_path / "layout")
-    layout.image("v1", [small_layer()], config={"Env": ["PATH=/bin"]})
-    h.cli("image", "import", "--name", "small", layout.dir, check=True)
     yield h
     left = h.clean()
     assert not left, left
@@ -108,6 +111,7 @@ def check_result(h, tmp_path, content):
 
 def test_every_step_of_a_build_broken(builder, tmp_path, request):
     h, context = builder, tmp_path / "context"
+    import_small(h)
     context.mkdir()
     (context / "Dockerfile").write_text(DOCKERFILE)
     restart(h, f"trace:{tmp_path}/trace")
@@ -137,6 +141,31 @@ def test_every_step_of_a_build_broken(builder, tmp_path, request):
             print(f"after {kind} at {step}")
             raise
     print(f"{len(steps)} steps, {len(steps) * len(kinds)} cases")
+
+
+@pytest.mark.parametrize("line", ["COPY a /a", "RUN /bin/busybox dd if=/dev/urandom of=/a bs=1024 count=20480"])
+def test_full_disk_ends_a_build(line, builder, tmp_path):
+    """For real: what comes to 20 MiB in a cache that holds 16."""
+    h, context, where = builder, tmp_path / "context", tmp_path / "c/images"
+    context.mkdir()
+    (context / "Dockerfile").write_text(f"FROM small\n{line}\n")
+    (context / "a").write_bytes(os.urandom(20 << 20))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(where)], check=True)
+    try:
+        import_small(h)
+        done = h.cli("image", "build", "-t", TAG, context, text=True)
+        assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
+        check_nothing_half(h)
+        assert not list((where / "tmp").glob("*"))
+        subprocess.run(["mount", "-o", "remount,size=128m", str(where)], check=True)
+        done = h.cli("image", "build", "-t", TAG, context, text=True)
+        assert done.returncode == 0, done.stderr
+        done = subprocess.run([str(TOOL), "ready", TAG], env=h.env, capture_output=True, text=True, check=True)
+        with oci.Mounted(done.stdout.split()[1], tmp_path / "mnt") as root:
+            assert (root / "a").stat().st_size == 20 << 20
+    finally:
+        h.stop()
+        subprocess.run(["umount", str(where)], check=True)
 
 
 @pytest.mark.skipif(not oci.have_tools(), reason="docker-registry, skopeo or umoci is not installed")
