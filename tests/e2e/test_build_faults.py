@@ -157,7 +157,7 @@ def test_full_disk_ends_a_build(line, builder, tmp_path):
         done = h.cli("image", "build", "-t", TAG, context, text=True)
         assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
         check_nothing_half(h)
-        assert not list((where / "tmp").glob("*"))
+        wait_until(lambda: not list((where / "tmp").glob("*")), "no work directory to be left")
         subprocess.run(["mount", "-o", "remount,size=128m", str(where)], check=True)
         done = h.cli("image", "build", "-t", TAG, context, text=True)
         assert done.returncode == 0, done.stderr
