@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "store/feed.h"
 #include "store/parallel.h"
 #include "store/step.h"
@@ -356,12 +357,12 @@ int scan_probe(const char *dir, struct error *err)
 {
     const off_t at = 17 * MAP_PAGE_BYTES;
     char page[MAP_PAGE_BYTES];
-    _cleanup_close_ int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    _cleanup_close_ int fd = file_open_unnamed(dir);
 
-    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
-        return 0; /* not to be found out this way */
+    if (fd < 0)
+        return error_set(err, -fd, "write in '%s': %s", dir, errno_text(-fd));
     memset(page, 1, sizeof(page));
-    if (fd < 0 || ftruncate(fd, 2 * (off_t)MAP_CHUNK_BYTES) < 0 ||
+    if (ftruncate(fd, 2 * (off_t)MAP_CHUNK_BYTES) < 0 ||
         pwrite(fd, page, sizeof(page), at) != (ssize_t)sizeof(page))
         return error_set(err, errno, "write in '%s': %s", dir, errno_text(errno));
     if (lseek(fd, 0, SEEK_DATA) != at || lseek(fd, at, SEEK_HOLE) != at + (off_t)sizeof(page))

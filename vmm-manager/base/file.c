@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -103,6 +104,22 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
     if (r < 0)
         return error_set(err, -r, "sync the directory of '%s': %s", path, errno_text(-r));
     return 0;
+}
+
+int file_open_unnamed(const char *dir)
+{
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    char path[512];
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+        return fd >= 0 ? fd : -errno;
+    if ((size_t)snprintf(path, sizeof(path), "%s/.unnamed-XXXXXX", dir) >= sizeof(path))
+        return -ENAMETOOLONG;
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    (void)unlink(path);
+    return fd;
 }
 
 int dir_create(const char *path, mode_t mode, struct error *err)

@@ -17,6 +17,12 @@ int file_read(const char *path, size_t max, char **ret_data, size_t *ret_size, s
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
                       struct error *err);
 
+/*
+ * A file for reading and writing that has no name in `dir` and goes with its descriptor, also where
+ * the file system (overlayfs of some kernels, 9p) makes none without a name. Or a negative errno.
+ */
+int file_open_unnamed(const char *dir);
+
 /* mkdir -p; existing directories are fine. */
 int dir_create(const char *path, mode_t mode, struct error *err);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/paths.h"
 #include "cli/bench.h"
 #include "cli/client.h"
@@ -214,12 +215,12 @@ int bench_pause(struct bench *b, struct bench_group *g, struct error *err)
 /* The same number of bytes, one after the other, synced; its file has no name. */
 static int write_plain(const char *dir, uint64_t bytes, double *ret_ms, struct error *err)
 {
-    _cleanup_close_ int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    _cleanup_close_ int fd = file_open_unnamed(dir);
     _cleanup_free_ char *block = malloc(BLOCK_SIZE);
     double start;
 
     if (fd < 0)
-        return error_set(err, errno, "a file in '%s': %s", dir, errno_text(errno));
+        return error_set(err, -fd, "a file in '%s': %s", dir, errno_text(-fd));
     if (!block)
         return error_set(err, ENOMEM, "out of memory");
     for (size_t i = 0; i < BLOCK_SIZE; i++)

@@ -90,9 +90,9 @@ static int pack_context(const char *arg, const char *given, struct build_context
     r = find_dockerfile(dir, given, c, &extra, &data, err);
     if (r < 0)
         return r;
-    c->fd = open(tmp && *tmp == '/' ? tmp : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    c->fd = file_open_unnamed(tmp && *tmp == '/' ? tmp : "/var/tmp");
     if (c->fd < 0)
-        return error_set(err, errno, "image build: a temporary file: %s", errno_text(errno));
+        return error_set(err, -c->fd, "image build: a temporary file: %s", errno_text(-c->fd));
     r = pack_dir(dir, extra.name ? &extra : NULL, c->fd, err);
     if (r == 0 && lseek(c->fd, 0, SEEK_SET) < 0)
         r = error_set(err, errno, "image build: %s", errno_text(errno));

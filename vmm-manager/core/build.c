@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/build-private.h"
@@ -62,10 +63,9 @@ struct build {
 
 int build_temporary(struct core *core, struct error *err)
 {
-    int fd = open(core->state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int fd = file_open_unnamed(core->state_dir);
 
-    return fd < 0 ? error_set(err, errno, "make a file in '%s': %s", core->state_dir,
-                              errno_text(errno))
+    return fd < 0 ? error_set(err, -fd, "make a file in '%s': %s", core->state_dir, errno_text(-fd))
                   : fd;
 }
 

@@ -10,6 +10,7 @@
 #include "api/swerex/rex-private.h"
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/strv.h"
 
 /*
@@ -325,9 +326,9 @@ void handle_rex_upload(struct request *req)
     u->c = c;
     buf_init(&u->target, 4095);
     buf_init(&u->unzip, 8);
-    u->fd = open("/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    u->fd = file_open_unnamed("/var/tmp");
     request_own(req, u, on_over);
-    r = u->fd < 0 ? error_set(&err, errno, "a temporary file: %s", errno_text(errno)) : 0;
+    r = u->fd < 0 ? error_set(&err, -u->fd, "a temporary file: %s", errno_text(-u->fd)) : 0;
     if (r >= 0 && string_set(&u->user, sandbox_get_spec(sb)->user) < 0)
         r = error_set(&err, ENOMEM, "out of memory");
     if (r >= 0)
