@@ -18,11 +18,13 @@
 #include "backend/qemu/qemu-root.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/spawn.h"
 #include "base/strv.h"
 
 /* For QEMU to print its version. */
 #define VERSION_USEC (10 * USEC_PER_SEC)
+#define CAPABILITIES_TRIES 5u
 
 struct driver {
     char *root;                /* owned */
@@ -154,6 +156,25 @@ static int find_emulator(const char *name, char *path, size_t size, struct error
                           strstr(name, "x86") ? "x86" : "arm");
 }
 
+/*
+ * On a busy host libvirt's first question to QEMU was seen to fail for no reason that it could
+ * tell; asked again it answers.
+ */
+static char *ask_capabilities(virConnectPtr conn, const struct driver_info *info)
+{
+    for (unsigned tries = 1;; tries++) {
+        char *xml = virConnectGetDomainCapabilities(conn, info->emulator, info->machine->arch,
+                                                    info->machine->type,
+                                                    info->accel == ACCEL_KVM ? "kvm" : "qemu", 0);
+        const virError *why = xml ? NULL : virGetLastError();
+
+        if (xml || (why && why->domain != VIR_FROM_NONE) || tries == CAPABILITIES_TRIES)
+            return xml;
+        log_warning("libvirt does not tell the capabilities of '%s', and not why: asking again",
+                    info->emulator);
+    }
+}
+
 /* The machine type behind an alias, from libvirt's domain capabilities: <machine>…</machine>. */
 static int pin_type(virConnectPtr conn, struct driver_info *info, struct error *err)
 {
@@ -161,9 +182,7 @@ static int pin_type(virConnectPtr conn, struct driver_info *info, struct error *
     _cleanup_free_ char *xml = NULL;
     const char *from, *to;
 
-    xml = virConnectGetDomainCapabilities(conn, info->emulator, info->machine->arch,
-                                          info->machine->type,
-                                          info->accel == ACCEL_KVM ? "kvm" : "qemu", 0);
+    xml = ask_capabilities(conn, info);
     if (!xml)
         return driver_error(err, "ask for the capabilities of", info->emulator);
     from = strstr(xml, open_tag);
