@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -110,9 +111,16 @@ class Layout:
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """For somebody who binds it later: none that the kernel may give to an outgoing connection meanwhile."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as s:
+            port = random.SystemRandom().randrange(first // 2, first)
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass  # taken: another
 
 
 class Registry:
@@ -157,8 +165,10 @@ class Registry:
 
     def push(self, layout, tag, name, *options):
         login = ["--dest-creds", f"me:{self.password}"] if self.password else []
-        subprocess.run(["skopeo", "copy", "--quiet", "--insecure-policy", "--dest-tls-verify=false", *login, *options,
-                        f"oci:{layout.dir}:{tag}", f"docker://{self.host}/{name}"], check=True, capture_output=True)
+        done = subprocess.run(["skopeo", "copy", "--quiet", "--insecure-policy", "--dest-tls-verify=false", *login,
+                               *options, f"oci:{layout.dir}:{tag}", f"docker://{self.host}/{name}"],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, (done.stderr, (self.dir / "log").read_text()[-2000:])
         return f"{self.host}/{name}"
 
 
