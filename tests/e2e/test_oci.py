@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import signal
 import subprocess
@@ -296,7 +297,7 @@ def spoiled(registry, store, tmp_path):
     """An image with three layers of incompressible bytes behind a proxy."""
     layout = Layout(tmp_path / "layout")
     layout.image("v1", [Layer().add(f"f{i}", os.urandom(700_000)) for i in range(3)])
-    name = registry.push(layout, "v1", f"spoiled/{tmp_path.name}:v1".lower())
+    name = registry.push(layout, "v1", f"spoiled/{secrets.token_hex(8)}:v1")
     proxy = oci.Proxy(registry.host)
     proxy.name = name.replace(registry.host, proxy.host)
     store.env["HEARTH_INSECURE_REGISTRIES"] += "," + proxy.host
