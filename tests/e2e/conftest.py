@@ -146,6 +146,15 @@ class Hearth:
         self.daemon.kill()
         self.daemon.wait()
 
+    def restart(self, fault=None):
+        """Another daemon after one that died, or dies now; see base/fault.h."""
+        if self.daemon.poll() is None:
+            self.kill()
+        if fault:
+            self.env["HEARTH_FAULT"] = fault
+        self.start()
+        self.env.pop("HEARTH_FAULT", None)
+
     def stop(self):
         if self.daemon and self.daemon.poll() is None:
             self.daemon.terminate()

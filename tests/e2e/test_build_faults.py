@@ -54,17 +54,6 @@ def builder(tmp_path):
     assert not left, left
 
 
-def restart(h, fault=None):
-    if h.daemon.poll() is None:
-        h.kill()
-    else:
-        h.daemon.wait()
-    if fault:
-        h.env["HEARTH_FAULT"] = fault
-    h.start()
-    h.env.pop("HEARTH_FAULT", None)
-
-
 def build(h, context, content):
     (context / "a").write_text(content)
     return h.cli("image", "build", "-t", TAG, context, text=True, timeout=300)
@@ -116,21 +105,21 @@ def test_every_step_of_a_build_broken(kind, builder, tmp_path):
     import_small(h)
     context.mkdir()
     (context / "Dockerfile").write_text(DOCKERFILE)
-    restart(h, f"trace:{tmp_path}/trace")
+    h.restart(f"trace:{tmp_path}/trace")
     done = build(h, context, "traced\n")
     assert done.returncode == 0, done.stderr
-    restart(h)
+    h.restart()
     check_result(h, tmp_path, "traced\n")
     steps = list(dict.fromkeys((tmp_path / "trace").read_text().split()))
     assert len(steps) > 10 and {"build-run", "build-data", "layer-half", "name-write"} <= set(steps), steps
     for step in steps:
         content = f"{step} {kind}\n"  # another content: nothing is found in the cache
         try:
-            restart(h, f"{step}:{kind}")
+            h.restart(f"{step}:{kind}")
             done = build(h, context, content)
             if kind == "kill":
                 h.daemon.wait(30)
-                restart(h)
+                h.restart()
             if done.returncode != 0:
                 assert kind == "kill" or {"enospc": "No space", "eio": "Input/output"}[kind] in done.stderr, done.stderr
                 if step not in ("name-written", "build-end"):  # those come when it has its name

@@ -19,17 +19,6 @@ OPERATIONS = {
 }
 
 
-def restart(hearth, fault=None):
-    if hearth.daemon.poll() is None:
-        hearth.kill()
-    else:
-        hearth.daemon.wait()
-    if fault:
-        hearth.env["HEARTH_FAULT"] = fault
-    hearth.start()
-    hearth.env.pop("HEARTH_FAULT", None)
-
-
 def attempt(hearth, url, name):
     if name == "resume":
         hearth.client.post(f"{url}/hibernate")
@@ -68,9 +57,9 @@ def test_every_step_broken(own, request):
     steps = {}
     for name in OPERATIONS:
         trace = own.dir / f"trace-{name}"
-        restart(own, f"trace:{trace}")
+        own.restart(f"trace:{trace}")
         attempt(own, box.url, name)
-        restart(own)
+        own.restart()
         steps[name] = list(dict.fromkeys(trace.read_text().split()))
         check_whole(own, box, mark)
     cases = [(name, step, kind) for name in OPERATIONS for step in steps[name]
@@ -79,17 +68,17 @@ def test_every_step_broken(own, request):
         seen = set()
         cases = [c for c in cases if c[2] == "kill" and not (c[1] in seen or seen.add(c[1]))]
     for name, step, kind in cases:
-        restart(own, f"{step}:{kind}")
+        own.restart(f"{step}:{kind}")
         attempt(own, box.url, name)
         if kind == "kill":
             own.daemon.wait(30)
-            restart(own)
+            own.restart()
         try:
             check_whole(own, box, mark)
         except BaseException:
             print(f"after {kind} at {step} of {name}")
             raise
     print(f"{sum(map(len, steps.values()))} steps of {len(OPERATIONS)} operations, {len(cases)} cases")
-    restart(own)
+    own.restart()
     box.remove()
     own.client.delete(f"/v1/snapshots/{mark}", raw=True)

@@ -91,7 +91,7 @@ static void stream_fail(struct stream_input *s, enum connect_code code, const ch
     s->failed = true;
     s->code = code;
     s->failed_usec = clock_now_usec();
-    (void)snprintf(s->reason, sizeof(s->reason), "%.*s", (int)sizeof(s->reason) - 1, reason);
+    (void)snprintf(s->reason, sizeof(s->reason), "%s", reason);
 }
 
 static void stream_fail_error(struct stream_input *s, const struct error *err)
