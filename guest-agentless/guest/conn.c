@@ -46,24 +46,79 @@ int conn_open_consume(struct conn *c, struct server *s, int fd, bool persistent)
     return r;
 }
 
+static void close_fd(struct conn *c)
+{
+    if (c->fd >= 0)
+        source_remove(&c->server->poller, &c->source);
+    c->fd = fd_close(c->fd);
+    c->readable = c->writable = false;
+}
+
 void conn_close(struct conn *c)
 {
-    if (c->fd < 0)
+    if (c->fd < 0 && !c->parked)
         return;
     if (c->server->active == c)
         server_conn_lost(c->server, c);
-    source_remove(&c->server->poller, &c->source);
-    c->fd = fd_close(c->fd);
+    close_fd(c);
     buf_done(&c->in);
     buf_done(&c->out);
-    c->readable = c->writable = false;
+    c->parked = c->still = false;
+}
+
+/* Bytes that may go now. */
+static size_t conn_sendable(const struct conn *c)
+{
+    return c->still ? c->due : c->out.size;
+}
+
+/* Of what had to go and did not, the host has seen no end: it goes on behind it or not at all. */
+static bool conn_park(struct conn *c)
+{
+    if (!c->still || c->persistent || c->in.size > 0 || c->server->active != c)
+        return false;
+    close_fd(c);
+    buf_consume(&c->out, c->due);
+    c->due = 0;
+    c->parked = true;
+    return true;
+}
+
+void conn_yield(struct conn *c)
+{
+    if (c->fd >= 0 && !conn_park(c))
+        conn_close(c);
+}
+
+void conn_stand_still(struct conn *c)
+{
+    c->still = true;
+    c->due = c->out.size;
+}
+
+void conn_go_on(struct conn *c)
+{
+    c->still = false;
+}
+
+int conn_continue(struct conn *c, struct conn *from)
+{
+    int r;
+
+    conn_stand_still(c);
+    r = from->out.size > 0 ? buf_append(&c->out, buf_data(&from->out), from->out.size) : 0;
+    memcpy(c->nonce, from->nonce, from->nonce_size);
+    c->nonce_size = from->nonce_size;
+    c->server->active = c;
+    conn_close(from);
+    return r;
 }
 
 /* Out of step, or the host is gone: what is queued belongs to nobody. */
 static void conn_lose(struct conn *c)
 {
     c->lost = true;
-    c->greeted = false;
+    c->greeted = c->still = false;
     buf_clear(&c->out);
     if (c->server->active == c)
         server_conn_lost(c->server, c);
@@ -76,6 +131,8 @@ static void conn_hang_up(struct conn *c)
         c->recheck_usec = clock_now_usec() + CONN_RECHECK_USEC;
         return;
     }
+    if (conn_park(c))
+        return;
     conn_lose(c);
     buf_clear(&c->in);
     c->readable = false;
@@ -145,11 +202,12 @@ static void conn_read(struct conn *c)
 
 static void conn_write(struct conn *c)
 {
-    while (c->writable && c->out.size > 0) {
-        ssize_t n = write(c->fd, buf_data(&c->out), c->out.size);
+    while (c->writable && conn_sendable(c) > 0) {
+        ssize_t n = write(c->fd, buf_data(&c->out), conn_sendable(c));
 
         if (n > 0) {
             buf_consume(&c->out, (size_t)n);
+            c->due -= MIN(c->due, (size_t)n);
         } else if (n < 0 && errno == EAGAIN) {
             c->writable = false;
         } else if (n == 0 || errno != EINTR) {
@@ -186,7 +244,7 @@ void conn_turn(struct conn *c)
     }
     conn_parse(c);
     conn_read(c);
-    if (c->server->active == c)
+    if (c->server->active == c && !c->still)
         process_pump(c->server);
     conn_check_overflow(c);
     conn_write(c);
@@ -201,7 +259,8 @@ uint64_t conn_deadline(const struct conn *c)
     if (c->fd < 0)
         return USEC_INFINITY;
     /* Output that can go on: a write made room, so there may be more to pump and to parse. */
-    if (c->writable && (c->out.size > 0 || (s->active == c && !TAILQ_EMPTY(&s->ready))))
+    if (c->writable &&
+        (conn_sendable(c) > 0 || (s->active == c && !c->still && !TAILQ_EMPTY(&s->ready))))
         return 0;
     if (c->broken || (c->readable && c->out.size < CONN_OUT_STOP))
         return 0;
@@ -231,6 +290,7 @@ int conn_send(struct conn *c, int kind, uint8_t stream, uint32_t channel, uint64
 
 int conn_send_sync(struct conn *c)
 {
+    c->still = false;
     buf_clear(&c->out);
     return buf_append(&c->out, frame_sync, FRAME_SYNC_SIZE);
 }

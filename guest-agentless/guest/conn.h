@@ -17,9 +17,13 @@
  * FRAME_SYNC is believed only when it is still there CONN_RECHECK_USEC later.
  *
  * Input is in step or lost (frame.h). A conversation begins with FRAME_SYNC and Hello; Hello on one
- * connection ends the conversation of any other.
+ * connection ends the conversation of any other, or goes on with it: between Freeze and Thaw a
+ * conversation stands still (session.proto), and one that loses its connection then is parked. It
+ * keeps its channels and what is queued, and waits for the connection on which it goes on.
  */
 struct server;
+
+#define CONN_NONCE_MAX 64u
 
 struct conn {
     struct server *server; /* weak */
@@ -27,12 +31,17 @@ struct conn {
     int fd;          /* owned; -EBADF: unused */
     bool persistent; /* a port: survives its host's end, never closed */
     bool readable, writable;
-    bool lost;             /* skip to the next FRAME_SYNC */
-    bool greeted;          /* Hello was answered */
-    bool broken;           /* ended: to be closed by its owner */
-    uint64_t synced_usec;  /* when FRAME_SYNC last came */
-    uint64_t recheck_usec; /* look again whether the host is gone; USEC_INFINITY: no need */
-    bool overflow;         /* an event did not fit into `out` */
+    bool lost;    /* skip to the next FRAME_SYNC */
+    bool greeted; /* Hello was answered */
+    bool broken;  /* ended: to be closed by its owner */
+    bool still;   /* no more than the first `due` bytes of `out` may go */
+    bool parked;  /* has no connection, but is the conversation */
+    size_t due;
+    size_t nonce_size;
+    uint8_t nonce[CONN_NONCE_MAX]; /* of the Hello that began the conversation */
+    uint64_t synced_usec;          /* when FRAME_SYNC last came */
+    uint64_t recheck_usec;         /* look again whether the host is gone; USEC_INFINITY: no need */
+    bool overflow;                 /* an event did not fit into `out` */
     struct buf in, out;
 };
 
@@ -44,6 +53,14 @@ struct conn {
 /* Takes the descriptor, which is made non-blocking, even on failure. */
 int conn_open_consume(struct conn *c, struct server *s, int fd, bool persistent);
 void conn_close(struct conn *c);
+/* Another connection comes: closes this one, or parks it if it stands still. */
+void conn_yield(struct conn *c);
+
+/* Stands still behind what is queued now, until conn_go_on(). */
+void conn_stand_still(struct conn *c);
+void conn_go_on(struct conn *c);
+/* The conversation of `from`, which is parked, goes on here behind what is queued now. */
+int conn_continue(struct conn *c, struct conn *from);
 
 /* Reads, serves and writes what can be without blocking. */
 void conn_turn(struct conn *c);

@@ -143,6 +143,8 @@ static void helper_ended(struct server *s, int status)
     case CONTROL_SYNCING:
         if (ok) {
             event_done(s, c->channel);
+            if (s->active && c->channel != 0) /* 0: the one who asked is gone */
+                conn_stand_still(s->active);
             control_idle(s);
         } else {
             unfreeze(s);

@@ -13,32 +13,61 @@
 /* What the host asks for, request by request. */
 
 #define PING_MAX 256u
-#define NONCE_MAX 64u
+
+/* Newest wins: the old conversation goes silent. */
+static void silence(struct server *s, struct conn *old)
+{
+    server_conn_lost(s, old);
+    if (old->parked) {
+        conn_close(old);
+        return;
+    }
+    old->lost = true;
+    old->greeted = old->still = false;
+    buf_clear(&old->out);
+}
+
+/* The parked conversation that the host wants to go on with, NULL: none or another. */
+static struct conn *continued_by(const struct server *s, const Hearth__V1__Hello *hello)
+{
+    struct conn *old = s->active;
+    const ProtobufCBinaryData *wanted = &hello->continues;
+
+    if (!old || !old->parked || old->overflow || wanted->len == 0 ||
+        wanted->len != old->nonce_size || memcmp(wanted->data, old->nonce, wanted->len) != 0)
+        return NULL;
+    return old;
+}
 
 static void on_hello(struct server *s, struct conn *c, uint32_t channel,
                      const Hearth__V1__Hello *hello)
 {
-    if (s->active && s->active != c) {
-        struct conn *old = s->active;
+    struct conn *old = continued_by(s, hello);
 
-        /* Newest wins: the old conversation goes silent. */
-        server_conn_lost(s, old);
-        old->lost = true;
-        old->greeted = false;
-        buf_clear(&old->out);
-    }
+    if (s->active && s->active != c && !old)
+        silence(s, s->active);
     s->active = c;
-    if (conn_send_sync(c) < 0)
+    if (conn_send_sync(c) < 0) {
+        if (old)
+            conn_close(old);
         return;
-    if (hello->nonce.len > NONCE_MAX || hello->version_min > PROTOCOL_VERSION ||
+    }
+    if (hello->nonce.len > CONN_NONCE_MAX || hello->version_min > PROTOCOL_VERSION ||
         hello->version_max < PROTOCOL_VERSION) {
         event_error(s, channel, HEARTH__V1__CODE__CODE_UNSUPPORTED, EPROTO,
                     "this guest speaks version %u only, not %u to %u", PROTOCOL_VERSION,
                     hello->version_min, hello->version_max);
+        if (old)
+            conn_close(old);
         return;
     }
     c->greeted = true;
-    event_hello(s, channel, hello);
+    if (hello->nonce.len > 0)
+        memcpy(c->nonce, hello->nonce.data, hello->nonce.len);
+    c->nonce_size = hello->nonce.len;
+    event_hello(s, channel, hello, old != NULL);
+    if (old && conn_continue(c, old) < 0)
+        c->overflow = true;
 }
 
 static void on_ping(struct server *s, uint32_t channel, const Hearth__V1__Ping *ping)
@@ -252,6 +281,9 @@ static void on_request(struct server *s, struct conn *c, uint32_t channel,
                     "the guest has no identity yet or is frozen");
         return;
     }
+    if (request->op_case == HEARTH__V1__REQUEST__OP_THAW ||
+        request->op_case == HEARTH__V1__REQUEST__OP_POWER_OFF)
+        conn_go_on(c); /* the answer has to get out */
     switch (request->op_case) {
     case HEARTH__V1__REQUEST__OP_THAW:
         control_thaw(s, channel, request->thaw);

@@ -286,7 +286,7 @@ void event_list(struct server *s, uint32_t channel)
     send_list(s, channel, entries, n, false);
 }
 
-void event_hello(struct server *s, uint32_t channel, const Hearth__V1__Hello *hello)
+void event_hello(struct server *s, uint32_t channel, const Hearth__V1__Hello *hello, bool continued)
 {
     Hearth__V1__HelloReply reply = HEARTH__V1__HELLO_REPLY__INIT;
     Hearth__V1__Event event = HEARTH__V1__EVENT__INIT;
@@ -301,6 +301,7 @@ void event_hello(struct server *s, uint32_t channel, const Hearth__V1__Hello *he
     reply.thawed = s->thawed;
     reply.uptime_usec = clock_now_usec();
     reply.max_processes = PROCESSES_MAX;
+    reply.continued = continued;
     event.event_case = HEARTH__V1__EVENT__EVENT_HELLO;
     event.hello = &reply;
     (void)event_send(s, channel, &event);

@@ -22,7 +22,8 @@ int event_stream_end(struct stream *s);
 void event_window(struct stream *s);
 /* All processes, in as many events as it takes. */
 void event_list(struct server *s, uint32_t channel);
-void event_hello(struct server *s, uint32_t channel, const Hearth__V1__Hello *hello);
+void event_hello(struct server *s, uint32_t channel, const Hearth__V1__Hello *hello,
+                 bool continued);
 void event_stats(struct server *s, uint32_t channel);
 
 /* Control bytes and what is not UTF-8 become '?': a protobuf string holds neither. */

@@ -3,8 +3,12 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "guest/listener.h"
 #include "guest/server.h"
+
+#define FLUSH_USEC (2 * USEC_PER_SEC)
 
 int guest_serve(int fd, const struct guest_options *options)
 {
@@ -28,6 +32,40 @@ int guest_serve(int fd, const struct guest_options *options)
     }
     if (conn.server)
         conn_close(&conn);
+    server_done(&s);
+    return r;
+}
+
+int guest_serve_listener(int fd, const struct guest_options *options)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct listener listener;
+    struct conn *const conns[] = {&listener.conns[0], &listener.conns[1]};
+    uint64_t flush_until;
+    struct server s;
+    int r;
+
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    r = server_init(&s, options, /* is_init= */ false);
+    listener_init(&listener, &s);
+    if (r < 0)
+        (void)fd_close(fd);
+    else
+        r = listener_open_consume(&listener, fd, /* host_only= */ false);
+    while (r == 0 && !s.stop) {
+        uint64_t next = server_turn(&s, conns, ARRAY_SIZE(conns));
+
+        listener_tidy(&listener);
+        if (!s.stop)
+            r = poller_run(&s.poller, next);
+    }
+    flush_until = clock_now_usec() + FLUSH_USEC;
+    while (r == 0 && s.active && s.active->out.size > 0 && clock_now_usec() < flush_until) {
+        (void)server_turn(&s, conns, ARRAY_SIZE(conns));
+        if (s.active && s.active->out.size > 0)
+            r = poller_run(&s.poller, flush_until);
+    }
+    listener_done(&listener);
     server_done(&s);
     return r;
 }

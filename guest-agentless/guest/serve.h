@@ -24,3 +24,5 @@ struct guest_options {
  * is ignored meanwhile in the whole process.
  */
 int guest_serve(int fd, const struct guest_options *options);
+/* The same for all who connect to a listening descriptor, one after the other, until a PowerOff. */
+int guest_serve_listener(int fd, const struct guest_options *options);

@@ -59,31 +59,11 @@ static int open_port(void)
     return fd;
 }
 
-static void on_accept(struct source *source, uint32_t events)
-{
-    struct transport *t = container_of(source, struct transport, listen_source);
-    struct sockaddr_vm peer = {0};
-    socklen_t size = sizeof(peer);
-    int fd = accept4(t->listen_fd, (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    (void)events;
-    if (fd < 0)
-        return;
-    if (peer.svm_family != AF_VSOCK || peer.svm_cid != VMADDR_CID_HOST) {
-        (void)fd_close(fd);
-        return;
-    }
-    if (t->vsock.fd >= 0)
-        conn_close(&t->vsock);
-    (void)conn_open_consume(&t->vsock, t->server, fd, /* persistent= */ false);
-}
-
 static int listen_vsock(struct transport *t)
 {
     struct sockaddr_vm address = {
         .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = PROTOCOL_VSOCK_PORT};
     _cleanup_close_ int fd = -EBADF;
-    int r;
 
     /* The kernel may know vsock and the machine have no device: that is the device's own node. */
     fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -91,11 +71,7 @@ static int listen_vsock(struct transport *t)
         return -errno;
     if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 4) < 0)
         return -errno;
-    r = source_add(&t->server->poller, &t->listen_source, fd, EPOLLIN, on_accept);
-    if (r < 0)
-        return r;
-    t->listen_fd = TAKE_FD(fd);
-    return 0;
+    return listener_open_consume(&t->vsock, TAKE_FD(fd), /* host_only= */ true);
 }
 
 static bool has_vsock_device(void)
@@ -114,10 +90,11 @@ int transport_open(struct transport *t, struct server *s, uint64_t deadline_usec
     bool listening, vsock;
     int fd;
 
-    *t = (struct transport){.server = s, .listen_fd = -EBADF};
-    t->port.fd = t->vsock.fd = -EBADF;
+    *t = (struct transport){.server = s, .port = {.server = s, .fd = -EBADF}};
+    listener_init(&t->vsock, s);
     t->conns[0] = &t->port;
-    t->conns[1] = &t->vsock;
+    t->conns[1] = &t->vsock.conns[0];
+    t->conns[2] = &t->vsock.conns[1];
     listening = listen_vsock(t) == 0;
     for (;;) {
         fd = open_port();
@@ -133,16 +110,11 @@ int transport_open(struct transport *t, struct server *s, uint64_t deadline_usec
 
 void transport_tidy(struct transport *t)
 {
-    if (t->vsock.fd >= 0 && t->vsock.broken)
-        conn_close(&t->vsock);
+    listener_tidy(&t->vsock);
 }
 
 void transport_done(struct transport *t)
 {
-    source_remove(&t->server->poller, &t->listen_source);
-    t->listen_fd = fd_close(t->listen_fd);
-    if (t->vsock.fd >= 0)
-        conn_close(&t->vsock);
-    if (t->port.fd >= 0)
-        conn_close(&t->port);
+    listener_done(&t->vsock);
+    conn_close(&t->port);
 }

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #include "guest/conn.h"
-#include "guest/poller.h"
+#include "guest/listener.h"
 
 /*
  * How the host reaches PID 1: a virtio-serial port of our name, and a vsock listener. Whichever the
@@ -14,10 +14,9 @@ struct server;
 
 struct transport {
     struct server *server; /* weak */
-    struct conn port, vsock;
-    int listen_fd; /* owned: vsock; -EBADF: none */
-    struct source listen_source;
-    struct conn *conns[2]; /* weak: both of the above */
+    struct conn port;
+    struct listener vsock;
+    struct conn *conns[3]; /* weak: of both of the above */
 };
 
 /* Waits for the port until the deadline when there is no vsock. -ENODEV: the host cannot reach us.

@@ -116,7 +116,7 @@ int channel_open(struct console *c, const Hearth__V1__Request *request,
     size_t size;
     int r;
 
-    if (c->state != CONSOLE_OPEN || c->lost)
+    if (!console_is_live(c))
         return not_open(c, err);
     if (c->channels.count == CHANNELS_MAX)
         return error_set_code(err, ERR_TOO_MANY, "%u operations are open on this console already",
@@ -126,9 +126,9 @@ int channel_open(struct console *c, const Hearth__V1__Request *request,
         return error_set_code(err, ERR_LIMIT_EXCEEDED,
                               "request takes %zu bytes, the console carries %u", size,
                               FRAME_CONTROL_MAX);
-    if (c->out.size + size > CONSOLE_OUT_REQUEST_MAX)
+    if (console_queued(c) + size > CONSOLE_OUT_REQUEST_MAX)
         return error_set_code(err, ERR_TOO_MANY, "%zu bytes wait for the guest already",
-                              c->out.size);
+                              console_queued(c));
     ch = calloc(1, sizeof(*ch));
     if (!ch)
         return error_set(err, ENOMEM, "opening a channel to the guest");
@@ -305,12 +305,12 @@ size_t channel_writable(struct channel *ch, uint8_t stream)
 {
     struct stream_to *s = &ch->to[stream];
     struct console *c = ch->console;
-    size_t room = 0;
+    size_t room = 0, queued = console_queued(c);
 
-    if (!s->open || s->closed || c->lost || c->state != CONSOLE_OPEN)
+    if (!s->open || s->closed || !console_is_live(c))
         return 0;
-    if (c->out.size < CONSOLE_OUT_DATA_MAX)
-        room = CONSOLE_OUT_DATA_MAX - c->out.size;
+    if (queued < CONSOLE_OUT_DATA_MAX)
+        room = CONSOLE_OUT_DATA_MAX - queued;
     else
         c->data_starved = true;
     room = (size_t)MIN((uint64_t)room, s->limit - s->sent);
@@ -332,7 +332,7 @@ int channel_write(struct channel *ch, uint8_t stream, const void *data, size_t s
         s->starved = true;
         if (size <= s->limit - s->sent)
             ch->console->data_starved = true;
-        return ch->console->lost || ch->console->state != CONSOLE_OPEN ? -EPIPE : -EAGAIN;
+        return console_is_live(ch->console) ? -EAGAIN : -EPIPE;
     }
     r = outbox_data(ch->console, ch->id, stream, s->sent, data, size);
     if (r < 0)
@@ -465,7 +465,7 @@ int channels_event(struct console *c, uint32_t id, const Hearth__V1__Event *even
 static void wake_channel(struct console *c, uint32_t id)
 {
     for (uint8_t i = 0; i < CHANNEL_STREAMS; i++) {
-        struct channel *ch = c->state == CONSOLE_OPEN ? find(c, id) : NULL;
+        struct channel *ch = console_is_live(c) ? find(c, id) : NULL;
 
         /* Looked up again each time: the call before may have freed it. */
         if (!ch || !ch->ops)
@@ -479,10 +479,10 @@ static void wake_channel(struct console *c, uint32_t id)
 
 void channels_wake(struct console *c)
 {
-    if (!c->data_starved || c->out.size >= CONSOLE_OUT_DATA_MAX / 2)
+    if (!c->data_starved || console_queued(c) >= CONSOLE_OUT_DATA_MAX / 2)
         return;
     c->data_starved = false;
-    for (size_t i = 0; i < CHANNELS_MAX && c->state == CONSOLE_OPEN; i++)
+    for (size_t i = 0; i < CHANNELS_MAX && console_is_live(c); i++)
         if (c->channels.slots[i])
             wake_channel(c, c->channels.slots[i]->id);
 }

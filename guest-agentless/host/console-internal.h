@@ -25,14 +25,27 @@ enum console_state {
     CONSOLE_NEW,
     CONSOLE_OPENING,
     CONSOLE_OPEN,
+    CONSOLE_PARKED, /* stands still without a connection, or says hello on the next one */
     CONSOLE_BROKEN,
     CONSOLE_FREED,
 };
 
+#define CONSOLE_NONCE_SIZE 16u
+
 struct console_hello {
-    uint8_t nonce[16]; /* 12 random bytes of this connection, then the number of the try */
+    uint8_t nonce[CONSOLE_NONCE_SIZE]; /* 12 random bytes of this connection, then the number of the
+                                          try */
     uint32_t tries;
     uint64_t next_usec, deadline_usec;
+    console_done_fn done;
+    void *userdata;
+};
+
+/* From Freeze to the Done of Thaw: see session.proto. */
+struct console_still {
+    bool on;
+    bool frozen;      /* the Done of Freeze came: nothing is under way */
+    struct buf later; /* for the guest, once it is thawed */
     console_done_fn done;
     void *userdata;
 };
@@ -50,6 +63,8 @@ struct console {
     struct error reason;       /* why lost or broken */
     bool lost; /* found unusable inside a call: writes nothing more, the timer breaks it */
     struct console_hello hello;
+    uint8_t conversation[CONSOLE_NONCE_SIZE]; /* nonce of the hello that began it */
+    struct console_still still;
     struct console_info info;
     uint8_t *in; /* owned, CONSOLE_INPUT_SIZE */
     size_t in_start, in_size;
@@ -71,6 +86,19 @@ void console_break(struct console *c, const struct error *reason);
  */
 void console_break_later(struct console *c, const struct error *reason);
 
+/* Has channels: open, or parked and to be opened again. */
+static inline bool console_is_live(const struct console *c)
+{
+    return !c->lost && (c->state == CONSOLE_OPEN || c->state == CONSOLE_PARKED);
+}
+
+/* ---- still.c ---- */
+/* Begins with the request of Freeze behind it. */
+int still_begin(struct console *c, const Hearth__V1__Request *freeze, uint64_t deadline_usec,
+                console_done_fn done, void *userdata);
+int still_end(struct console *c, const Hearth__V1__Request *thaw, uint64_t deadline_usec,
+              console_done_fn done, void *userdata);
+
 /* ---- hello.c ---- */
 int hello_start(struct console *c);
 /* Looks for the reply in the input; 1 when the conversation stands, 0 to wait, negative: break. */
@@ -79,7 +107,10 @@ int hello_scan(struct console *c, struct error *err);
 int hello_retry(struct console *c, uint64_t now_usec, struct error *err);
 
 /* ---- outbox.c ---- */
-/* Bytes to the guest; written at once if nothing waits and no event function will do it anyway. */
+/*
+ * Bytes to the guest; written at once if nothing waits and no event function will do it anyway. All
+ * but Hello and Thaw wait in still.later while the conversation stands still.
+ */
 int outbox_append(struct console *c, const void *data, size_t size);
 int outbox_zeros(struct console *c, size_t size);
 int outbox_request(struct console *c, uint32_t channel, const Hearth__V1__Request *request);

@@ -14,9 +14,11 @@
 
 /*
  * Theory of operation. NEW -> OPENING (hello.c looks for the guest's reply) -> OPEN (frames go to
- * their channels) -> BROKEN (told once) -> FREED. Input is decoded in place: payloads point into
- * `in`, which stays until the outermost event function returns, whatever callbacks free. Any rule
- * the guest breaks ends in console_break() with the reason; nothing is repaired.
+ * their channels) -> BROKEN (told once) -> FREED. From OPEN to PARKED and back on another
+ * connection while the guest stands still (still.c); a connection that fails there is its opener's
+ * business, the conversation stays parked. Input is decoded in place: payloads point into `in`,
+ * which stays until the outermost event function returns, whatever callbacks free. Any rule the
+ * guest breaks ends in console_break() with the reason; nothing is repaired.
  */
 #define READS_PER_EVENT 4u /* then the other sources of the loop get their turn */
 
@@ -39,6 +41,7 @@ void console_leave(struct console *c)
         return;
     if (c->state == CONSOLE_FREED) {
         buf_done(&c->out);
+        buf_done(&c->still.later);
         free(c->in);
         free(c->name);
         free(c);
@@ -60,6 +63,7 @@ int console_new(struct loop *loop, const char *name, console_broken_fn broken, v
     c->userdata = userdata;
     c->fd = -EBADF;
     buf_init(&c->out, CONSOLE_OUT_MAX);
+    buf_init(&c->still.later, CONSOLE_OUT_MAX);
     c->name = strdup(name ? name : "console");
     c->in = malloc(CONSOLE_INPUT_SIZE);
     if (!c->name || !c->in) {
@@ -82,22 +86,49 @@ struct console *console_free(struct console *c)
     return NULL;
 }
 
+/* Without a connection; what was half said on it counts for nothing. */
+static void park(struct console *c)
+{
+    close_connection(c);
+    buf_clear(&c->out);
+    c->out_blocked = c->out_watched = false;
+    c->in_start = c->in_size = 0;
+    c->state = CONSOLE_PARKED;
+}
+
+static void tell_hello(struct console *c, const struct error *err)
+{
+    console_done_fn done = c->hello.done;
+
+    c->hello.done = NULL;
+    if (done)
+        done(c, err, c->hello.userdata);
+}
+
 void console_break(struct console *c, const struct error *reason)
 {
     enum console_state before = c->state;
     struct error copy = *reason;
 
-    if (before != CONSOLE_OPENING && before != CONSOLE_OPEN)
+    if (before == CONSOLE_PARKED && !c->lost) {
+        console_enter(c);
+        park(c);
+        tell_hello(c, &copy);
+        console_leave(c);
+        return;
+    }
+    if (before != CONSOLE_OPENING && before != CONSOLE_OPEN && before != CONSOLE_PARKED)
         return;
     console_enter(c);
     c->state = CONSOLE_BROKEN;
     close_connection(c);
     buf_done(&c->out);
+    buf_clear(&c->still.later);
     c->out_blocked = false;
     error_copy(&c->reason, &copy);
     channels_close(c, &copy);
-    if (before == CONSOLE_OPENING && c->state == CONSOLE_BROKEN && c->hello.done)
-        c->hello.done(c, &copy, c->hello.userdata);
+    if (before != CONSOLE_OPEN && c->state == CONSOLE_BROKEN)
+        tell_hello(c, &copy);
     if (c->state == CONSOLE_BROKEN && c->broken)
         c->broken(c, &copy, c->userdata);
     console_leave(c);
@@ -129,8 +160,7 @@ static void opened(struct console *c)
     c->state = CONSOLE_OPEN;
     if (!c->lost)
         (void)source_set_time(c->timer, USEC_INFINITY);
-    if (c->hello.done)
-        c->hello.done(c, NULL, c->hello.userdata);
+    tell_hello(c, NULL);
 }
 
 /* Handles all whole frames of the input. */
@@ -138,7 +168,7 @@ static int parse(struct console *c, struct error *err)
 {
     int r;
 
-    if (c->state == CONSOLE_OPENING) {
+    if (c->state == CONSOLE_OPENING || c->state == CONSOLE_PARKED) {
         r = hello_scan(c, err);
         if (r <= 0)
             return r;
@@ -198,7 +228,7 @@ static int read_input(struct console *c, struct error *err)
         r = parse(c, err);
         if (r < 0)
             return r;
-        if ((size_t)n < room || (c->state != CONSOLE_OPEN && c->state != CONSOLE_OPENING))
+        if ((size_t)n < room || c->fd < 0)
             return 0;
     }
     return 0;
@@ -266,7 +296,7 @@ static int on_timer(struct source *s, uint64_t now_usec, void *userdata)
     console_enter(c);
     if (c->lost)
         break_lost(c);
-    else if (c->state == CONSOLE_OPENING)
+    else if (c->state == CONSOLE_OPENING || c->state == CONSOLE_PARKED)
         r = hello_retry(c, now_usec, &err);
     else if (c->state == CONSOLE_OPEN)
         r = outbox_check(c, now_usec, &err);
@@ -280,24 +310,21 @@ static int on_timer(struct source *s, uint64_t now_usec, void *userdata)
 
 void console_break_later(struct console *c, const struct error *reason)
 {
-    if (c->lost || (c->state != CONSOLE_OPENING && c->state != CONSOLE_OPEN))
+    if (c->lost || (c->state != CONSOLE_OPENING && !console_is_live(c)))
         return;
     c->lost = true;
     error_copy(&c->reason, reason);
-    (void)source_set_time(c->timer, /* at_usec= */ 0);
+    if (c->timer)
+        (void)source_set_time(c->timer, /* at_usec= */ 0);
 }
 
 /* ---- opening ---- */
 
-int console_open_consume(struct console *c, int fd, uint64_t deadline_usec, console_done_fn done,
-                         void *userdata)
+static int say_hello_consume(struct console *c, int fd, uint64_t deadline_usec,
+                             console_done_fn done, void *userdata)
 {
     int r;
 
-    if (c->state != CONSOLE_NEW) {
-        fd_close(fd);
-        return -EALREADY;
-    }
     c->fd = fd;
     c->hello.deadline_usec = deadline_usec;
     c->hello.done = done;
@@ -309,13 +336,52 @@ int console_open_consume(struct console *c, int fd, uint64_t deadline_usec, cons
         r = loop_add_timer(c->loop, c->name, USEC_INFINITY, on_timer, c, &c->timer);
     if (r >= 0)
         r = loop_add_timer(c->loop, c->name, USEC_INFINITY, on_half_frame, c, &c->half);
-    if (r >= 0) {
-        c->state = CONSOLE_OPENING;
-        r = hello_start(c);
+    return r < 0 ? r : hello_start(c);
+}
+
+int console_open_consume(struct console *c, int fd, uint64_t deadline_usec, console_done_fn done,
+                         void *userdata)
+{
+    int r;
+
+    if (c->state != CONSOLE_NEW) {
+        fd_close(fd);
+        return -EALREADY;
     }
+    c->state = CONSOLE_OPENING;
+    r = say_hello_consume(c, fd, deadline_usec, done, userdata);
     if (r < 0) {
         c->state = CONSOLE_BROKEN;
         close_connection(c);
+    }
+    return r;
+}
+
+int console_park(struct console *c)
+{
+    if (c->state != CONSOLE_OPEN || c->lost)
+        return -ENOTCONN;
+    if (!c->still.frozen)
+        return -EBUSY;
+    if (c->in_size > 0) /* the guest did not stand still */
+        return -EPROTO;
+    park(c);
+    return 0;
+}
+
+int console_continue_consume(struct console *c, int fd, uint64_t deadline_usec,
+                             console_done_fn done, void *userdata)
+{
+    int r;
+
+    if (c->state != CONSOLE_PARKED || c->fd >= 0 || c->lost) {
+        fd_close(fd);
+        return -EALREADY;
+    }
+    r = say_hello_consume(c, fd, deadline_usec, done, userdata);
+    if (r < 0) {
+        park(c);
+        c->hello.done = NULL;
     }
     return r;
 }
@@ -327,5 +393,5 @@ const struct console_info *console_get_info(const struct console *c)
 
 size_t console_queued(const struct console *c)
 {
-    return c->out.size;
+    return c->out.size + c->still.later.size;
 }

@@ -45,6 +45,17 @@ struct console *console_free(struct console *c);
  */
 int console_open_consume(struct console *c, int fd, uint64_t deadline_usec, console_done_fn done,
                          void *userdata);
+
+/*
+ * A frozen guest's connection may be replaced, because a snapshot ends it. Parked, the console has
+ * none, its channels wait; it goes on when the hello on another connection is answered and the
+ * guest is thawed. Whatever becomes of that connection until then, the console stays parked: `done`
+ * gets the reason, and another one may be tried. -EPROTO, -EBUSY: the guest does not stand still.
+ * The descriptor is taken even on failure.
+ */
+int console_park(struct console *c);
+int console_continue_consume(struct console *c, int fd, uint64_t deadline_usec,
+                             console_done_fn done, void *userdata);
 const struct console_info *console_get_info(const struct console *c);
 
 /* New identity for a booted or restored guest: fresh entropy and wall clock are added here. */
@@ -55,7 +66,10 @@ struct console_identity {
 };
 int console_thaw(struct console *c, const struct console_identity *identity, uint64_t deadline_usec,
                  console_done_fn done, void *userdata);
-/* Freezes user processes and syncs the disks, before a snapshot. */
+/*
+ * Freezes user processes and syncs the disks, before a snapshot. The conversation stands still
+ * until the guest is thawed: what is said meanwhile reaches it then.
+ */
 int console_freeze(struct console *c, uint64_t deadline_usec, console_done_fn done, void *userdata);
 /*
  * Kills all user processes and puts a fresh writable layer over the root; they are numbered from 1,

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "host/call.h"
+#include "host/console-internal.h"
 
 #define ENTROPY_SIZE 64u
 
@@ -49,8 +50,7 @@ int console_thaw(struct console *c, const struct console_identity *identity, uin
     thaw.boot_id = text(identity->boot_id);
     request.op_case = HEARTH__V1__REQUEST__OP_THAW;
     request.thaw = &thaw;
-    r = call_plain(c, "giving the guest its identity", WIRE_SUBJECT_GUEST, &request, deadline_usec,
-                   done, userdata);
+    r = still_end(c, &request, deadline_usec, done, userdata);
     explicit_bzero(entropy, sizeof(entropy));
     return r;
 }
@@ -62,8 +62,7 @@ int console_freeze(struct console *c, uint64_t deadline_usec, console_done_fn do
 
     request.op_case = HEARTH__V1__REQUEST__OP_FREEZE;
     request.freeze = &freeze;
-    return call_plain(c, "freezing the guest", WIRE_SUBJECT_GUEST, &request, deadline_usec, done,
-                      userdata);
+    return still_begin(c, &request, deadline_usec, done, userdata);
 }
 
 int console_new_layer(struct console *c, uint64_t deadline_usec, console_done_fn done,

@@ -15,7 +15,8 @@
  * the guest forgets all channels with each hello, so none may still be under way when the first
  * channel is opened. A reply to an earlier try shows that the guest lives; then the next try waits
  * longer, so that a guest slower than the interval is not outrun for ever. Nothing new is sent
- * while old bytes wait for the socket.
+ * while old bytes wait for the socket. A hello that goes on with a parked conversation is said
+ * once: it comes on a fresh connection, and a second one would end what the first has gone on with.
  */
 #define HELLO_INTERVAL_USEC (250 * USEC_PER_MSEC)
 #define HELLO_ALIVE_USEC (2 * USEC_PER_SEC)
@@ -37,6 +38,10 @@ static int send_hello(struct console *c)
     hello.version_max = PROTOCOL_VERSION;
     hello.nonce.data = h->nonce;
     hello.nonce.len = sizeof(h->nonce);
+    if (c->state == CONSOLE_PARKED) {
+        hello.continues.data = c->conversation;
+        hello.continues.len = sizeof(c->conversation);
+    }
     request.op_case = HEARTH__V1__REQUEST__OP_HELLO;
     request.hello = &hello;
     /* The zeros fill up a half frame; a guest in step takes them for a bad header and finds the
@@ -63,8 +68,12 @@ int hello_start(struct console *c)
 
     if (getrandom(c->hello.nonce, HELLO_RANDOM_SIZE, 0) != (ssize_t)HELLO_RANDOM_SIZE)
         return -EIO;
-    c->channels.last_id = HELLO_CHANNEL; /* used up */
-    c->hello.next_usec = clock_now_usec() + HELLO_INTERVAL_USEC;
+    c->hello.tries = 0;
+    c->hello.next_usec = USEC_INFINITY;
+    if (c->state == CONSOLE_OPENING) {
+        c->channels.last_id = HELLO_CHANNEL; /* used up */
+        c->hello.next_usec = clock_now_usec() + HELLO_INTERVAL_USEC;
+    }
     r = arm(c);
     if (r < 0)
         return r;
@@ -91,10 +100,16 @@ int hello_retry(struct console *c, uint64_t now_usec, struct error *err)
 
 static int take_reply(struct console *c, const Hearth__V1__HelloReply *reply, struct error *err)
 {
+    if (c->state == CONSOLE_PARKED)
+        return reply->continued
+                   ? 1
+                   : error_set_code(err, ERR_GUEST_PROTOCOL,
+                                    "guest does not go on with the conversation that it had");
     if (reply->version != PROTOCOL_VERSION)
         return error_set_code(err, ERR_GUEST_PROTOCOL,
                               "guest speaks version %u of the console protocol, expected %u",
                               reply->version, PROTOCOL_VERSION);
+    memcpy(c->conversation, c->hello.nonce, sizeof(c->conversation));
     c->info.version = reply->version;
     c->info.thawed = reply->thawed;
     c->info.uptime_usec = reply->uptime_usec;

@@ -14,7 +14,8 @@
  * written at once unless older bytes still wait for the socket. Stream data stops at
  * CONSOLE_OUT_DATA_MAX (see channel_writable), new channels at CONSOLE_OUT_REQUEST_MAX; the rest up
  * to CONSOLE_OUT_MAX is for small requests on open channels (windows, signals), whose number the
- * guest's reading bounds.
+ * guest's reading bounds. While the conversation stands still (still.c) the same limits hold for
+ * what waits behind it.
  */
 #define IDLE_CAPACITY (256u * 1024u) /* an empty queue bigger than this is given back */
 
@@ -24,7 +25,7 @@ static void out_of_room(struct console *c, int r)
 
     if (r == -ENOBUFS)
         (void)error_set_code(&err, ERR_GUEST_UNRESPONSIVE,
-                             "guest does not read its console: %zu bytes wait", c->out.size);
+                             "guest does not read its console: %zu bytes wait", console_queued(c));
     else
         (void)error_set(&err, -r, "queueing bytes for the guest");
     console_break_later(c, &err);
@@ -33,7 +34,7 @@ static void out_of_room(struct console *c, int r)
 /* A starved writer is woken from the same event that says that the socket has room. */
 static void watch(struct console *c)
 {
-    bool wanted = c->out_blocked || c->data_starved;
+    bool wanted = c->out_blocked || (c->data_starved && !c->still.on);
 
     if (wanted == c->out_watched)
         return;
@@ -72,6 +73,14 @@ void outbox_flush(struct console *c)
     if (!c->out_blocked && c->out.capacity > IDLE_CAPACITY)
         buf_done(&c->out);
     watch(c);
+}
+
+/* Where a request goes: past what waits, if it is one that ends the waiting. */
+static struct buf *queue_of(struct console *c, Hearth__V1__Request__OpCase op)
+{
+    bool passes = op == HEARTH__V1__REQUEST__OP_HELLO || op == HEARTH__V1__REQUEST__OP_THAW;
+
+    return c->still.on && !passes ? &c->still.later : &c->out;
 }
 
 static void appended(struct console *c, bool was_empty)
@@ -118,6 +127,7 @@ int outbox_zeros(struct console *c, size_t size)
 int outbox_request(struct console *c, uint32_t channel, const Hearth__V1__Request *request)
 {
     size_t size = hearth__v1__request__get_packed_size(request);
+    struct buf *queue = queue_of(c, request->op_case);
     bool was_empty = c->out.size == 0;
     uint8_t *to;
     int r;
@@ -126,14 +136,14 @@ int outbox_request(struct console *c, uint32_t channel, const Hearth__V1__Reques
         return -ENOTCONN;
     if (size > FRAME_CONTROL_MAX)
         return -E2BIG;
-    r = buf_reserve(&c->out, FRAME_HEADER_SIZE + size, &to);
+    r = buf_reserve(queue, FRAME_HEADER_SIZE + size, &to);
     if (r < 0) {
         out_of_room(c, r);
         return r;
     }
     frame_encode_header(to, FRAME_CONTROL, 0, channel, 0, (uint32_t)size);
     (void)hearth__v1__request__pack(request, to + FRAME_HEADER_SIZE);
-    buf_commit(&c->out, FRAME_HEADER_SIZE + size);
+    buf_commit(queue, FRAME_HEADER_SIZE + size);
     appended(c, was_empty);
     return 0;
 }
@@ -141,6 +151,7 @@ int outbox_request(struct console *c, uint32_t channel, const Hearth__V1__Reques
 int outbox_data(struct console *c, uint32_t channel, uint8_t stream, uint64_t offset,
                 const uint8_t *data, size_t size)
 {
+    struct buf *queue = queue_of(c, HEARTH__V1__REQUEST__OP__NOT_SET);
     bool was_empty = c->out.size == 0;
 
     if (c->lost)
@@ -148,7 +159,7 @@ int outbox_data(struct console *c, uint32_t channel, uint8_t stream, uint64_t of
     while (size > 0) {
         size_t part = MIN(size, (size_t)FRAME_DATA_MAX);
         uint8_t *to;
-        int r = buf_reserve(&c->out, FRAME_HEADER_SIZE + part, &to);
+        int r = buf_reserve(queue, FRAME_HEADER_SIZE + part, &to);
 
         if (r < 0) {
             out_of_room(c, r);
@@ -156,7 +167,7 @@ int outbox_data(struct console *c, uint32_t channel, uint8_t stream, uint64_t of
         }
         frame_encode_header(to, FRAME_DATA, stream, channel, offset, (uint32_t)part);
         memcpy(to + FRAME_HEADER_SIZE, data, part);
-        buf_commit(&c->out, FRAME_HEADER_SIZE + part);
+        buf_commit(queue, FRAME_HEADER_SIZE + part);
         data += part;
         offset += part;
         size -= part;

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import images  # noqa: E402
-from client import Client, Sandbox  # noqa: E402
+from client import PATIENCE, Client, Sandbox  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("HEARTH_BIN", ROOT / "build/bin"))
@@ -86,13 +86,13 @@ def processes_naming(text):
 
 def wait_until(condition, what, timeout=30):
     """Polls a fact that nothing announces; fails with `what` after the deadline."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout * PATIENCE
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {timeout} s: {what}")
+            pytest.fail(f"not within {timeout * PATIENCE} s: {what}")
         time.sleep(0.02)
 
 
@@ -158,7 +158,7 @@ class Hearth:
     def stop(self):
         if self.daemon and self.daemon.poll() is None:
             self.daemon.terminate()
-            self.daemon.wait(30)
+            self.daemon.wait(30 * PATIENCE)
 
     def log(self):
         try:

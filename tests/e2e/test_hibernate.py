@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from client import ApiError
+from client import PATIENCE, ApiError
 from conftest import BACKEND, processes_naming, wait_until
 from witness import COUNTER, Witness, snapshots, stored, used_ones_go
 
@@ -106,7 +106,8 @@ def test_sleep_by_idleness_loses_nothing(own, request):
 
 def test_sleep_at_the_end_of_its_time_loses_nothing(own, request):
     deaths = Deaths(own)
-    witness = Witness(own, timeout_sec=15, on_timeout="hibernate")
+    life = 15 if PATIENCE == 1 else 30
+    witness = Witness(own, timeout_sec=life, on_timeout="hibernate")
     box = witness.box
 
     def check():
@@ -122,7 +123,7 @@ def test_sleep_at_the_end_of_its_time_loses_nothing(own, request):
                     asleep(own, box)
     count = cycles(request, 2)
     for _ in range(count):
-        deaths.maybe(15)  # awake, falling asleep, asleep
+        deaths.maybe(life)  # awake, falling asleep, asleep
         asleep(own, box)
         assert "expires" not in own.client.get(box.url)
         deaths.maybe_during(lambda: box.exec("true"), 1)

@@ -20,6 +20,7 @@
  * come and go, so it lives on when a daemon dies. `mode` makes it misbehave:
  *
  *   normal   serves; SIGUSR1 makes it babble bytes that are no frames, SIGUSR2 drop the connection
+ *   vsock    the guest itself takes connections, as on Firecracker, and sees them end
  *   mute     accepts and never answers
  *   panic    ends at the first connection, with a panic in its log
  *
@@ -121,6 +122,12 @@ int main(int argc, char **argv)
     (void)sigprocmask(SIG_BLOCK, &blocked, NULL);
     log = open(argv[2], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     (void)dprintf(log, "[    0.000000] fake guest, mode %s\n", argv[3]);
+    if (strcmp(argv[3], "vsock") == 0) {
+        const struct guest_options options = {.fake_identity = true};
+
+        listener = listen_on(argv[1]);
+        return listener < 0 || guest_serve_listener(listener, &options) < 0 ? 1 : 0;
+    }
     guest = serve_guest();
     listener = listen_on(argv[1]);
     if (guest < 0 || listener < 0)

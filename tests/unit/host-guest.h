@@ -9,18 +9,23 @@
 
 /*
  * A real guest server in a child process on a socketpair, and a console to it. The host's end stays
- * open in `fd`, so that a console can be replaced by a new one as on a virtio-serial port.
+ * open in `fd`, so that a console can be replaced by a new one as on a virtio-serial port. Or the
+ * server listens, as on vsock: then `fd` is the listening socket, which connections are made to.
  */
 struct guest {
     struct loop *loop;       /* owned */
     struct console *console; /* owned */
     int fd;                  /* owned */
+    bool listens;
     pid_t pid;
     unsigned opened, broken;
     struct error reason;
 };
 
 void guest_start(struct guest *g, bool thawed);
+void guest_start_listening(struct guest *g);
+/* A new connection to a server that listens. */
+int guest_connect(struct guest *g);
 /* Ends the server and waits for it. */
 void guest_stop(struct guest *g);
 /* Throws the console away, in the middle of whatever it does, and says hello with a new one. */

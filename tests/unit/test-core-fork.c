@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "core/sandbox-private.h"
+#include "exec-seen.h"
+#include "host/exec.h"
 #include "sleep-fixture.h"
 
 static void set_variant(unsigned variant)
@@ -223,6 +225,48 @@ TEST(checkpoints_are_a_tree_and_stay)
         fixture_remove(&f, sb);
         fixture_remove(&f, kid);
         fixture_wait_snapshots(&f, 3);
+        fixture_end(&f);
+    }
+}
+
+/* Over a checkpoint and a fork, whether or not they end the connection. */
+TEST(what_is_under_way_goes_on)
+{
+    static char cat[] = "cat";
+    static char *argv[] = {cat, NULL};
+    const struct exec_spec spec = {.argv = argv};
+
+    for (unsigned closes = 0; closes < 2; closes++) {
+        struct fixture f;
+        struct sandbox *sb;
+        struct outcome o;
+        struct seen s;
+        char one[40];
+
+        fixture_begin(&f);
+        fake_knobs.closes_console = closes;
+        fake_knobs.restore_mode = closes ? "vsock" : NULL;
+        sb = fixture_sandbox(&f, NULL, NULL);
+        seen_init(&s);
+        ASSERT_OK(exec_start(sandbox_console(sb, NULL), &spec, &seen_callbacks, &s, &s.e, &o.err));
+        while (exec_writable(s.e, 0) == 0)
+            ASSERT_OK(loop_run_once(f.loop, USEC_PER_SEC));
+        checkpoint(&f, sb, "one", one);
+        ASSERT_OK(exec_write(s.e, 0, "one\n", 4));
+        ASSERT_EQ(fork_begin(&f, sb, NULL, 2, NULL, &o, &(struct fork *){NULL}), 0);
+        while (!sb->held)
+            ASSERT_OK(loop_run_once(f.loop, USEC_PER_SEC));
+        ASSERT_OK(exec_write(s.e, 0, "two\n", 4)); /* in the middle of it */
+        fixture_wait(&f, &o.done);
+        ASSERT_EQ(o.err.errnum, 0);
+        outcome_done(&o);
+        ASSERT_OK(exec_close_stream(s.e, 0));
+        while (!s.closed)
+            ASSERT_OK(loop_run_once(f.loop, USEC_PER_SEC));
+        ASSERT_EQ(s.reason.errnum, 0);
+        ASSERT_STREQ(buf_string(&s.out[1]), "one\ntwo\n");
+        seen_done(&s);
+        fixture_ping(&f, sb);
         fixture_end(&f);
     }
 }

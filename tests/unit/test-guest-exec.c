@@ -563,7 +563,7 @@ TEST(nothing_is_served_before_thaw)
     Hearth__V1__Freeze freeze = HEARTH__V1__FREEZE__INIT;
     uint8_t entropy[32] = {1};
     struct client c;
-    struct run *r;
+    struct run *r, *no;
 
     client_start(&c, &closed);
     ASSERT_FALSE(c.thawed);
@@ -589,8 +589,16 @@ TEST(nothing_is_served_before_thaw)
     request.freeze = &freeze;
     r = client_request(&c, &request);
     CLIENT_WAIT(&c, r->done);
-    r = client_sh(&c, "echo no");
-    CLIENT_WAIT(&c, r->failed);
+    /* Frozen, it says nothing, not even no. */
+    no = client_sh(&c, "echo no");
+    ASSERT_FALSE(client_try(&c, 100));
+    thaw.hostname = (char *)(uintptr_t) "";
+    request.op_case = HEARTH__V1__REQUEST__OP_THAW;
+    request.thaw = &thaw;
+    r = client_request(&c, &request);
+    CLIENT_WAIT(&c, no->failed && r->failed);
+    ASSERT_EQ(no->code, HEARTH__V1__CODE__CODE_NOT_THAWED);
+    ASSERT_EQ(r->code, HEARTH__V1__CODE__CODE_INVALID);
     client_stop(&c);
 }
 

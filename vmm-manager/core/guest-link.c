@@ -6,15 +6,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/strv.h"
 
 /*
  * Theory of operation. CONNECTING: a timer tries console_connect() with a growing pause. HELLO,
  * then THAWING, then READY; BROKEN ends it from anywhere. Where the VMM takes connections before
- * the guest does, an end of the connection leads from HELLO back to CONNECTING. The console may be
- * broken from inside its own callbacks, so it is freed by guest_link_free() only, which the owner
- * may call inside on_broken: console.h allows console_free() there.
+ * the guest does, an end of the connection leads from HELLO back to CONNECTING. From READY to
+ * PARKED and on to CONNECTING for a guest that is frozen: then the console is the one of before. It
+ * may be broken from inside its own callbacks, so it is freed by guest_link_free() only, which the
+ * owner may call inside on_broken: console.h allows console_free() there.
  */
 #define RETRY_FIRST_USEC (1 * USEC_PER_MSEC)
 #define RETRY_MAX_USEC (50 * USEC_PER_MSEC)
@@ -24,6 +26,7 @@ enum link_state {
     LINK_HELLO,
     LINK_THAWING,
     LINK_READY,
+    LINK_PARKED,
     LINK_BROKEN,
 };
 
@@ -36,6 +39,7 @@ struct guest_link {
     enum link_thaw thaw;
     struct link_identity identity;
     enum link_state state;
+    bool continues;          /* with the console of before */
     struct console *console; /* owned */
     struct source *timer;    /* owned */
     struct guest_link_callbacks cb;
@@ -117,7 +121,8 @@ static int link_try_again(struct guest_link *link, const struct error *err)
     if (!link->backend->ops->console_closes_early || err->code != ERR_GUEST_GONE ||
         now >= link->deadline_usec)
         return -EAGAIN;
-    link->console = console_free(link->console);
+    if (!link->continues)
+        link->console = console_free(link->console);
     link->state = LINK_CONNECTING;
     link->pause_usec = MIN(pause * 2, RETRY_MAX_USEC);
     return source_set_time(link->timer, MIN(now + pause, link->deadline_usec));
@@ -141,7 +146,7 @@ static void on_hello(struct console *c, const struct error *err, void *userdata)
         return;
     }
     trace(link, "answered the hello");
-    if (link->thaw == LINK_THAW_UNLESS_THAWED && console_get_info(c)->thawed) {
+    if (!link->continues && link->thaw == LINK_THAW_UNLESS_THAWED && console_get_info(c)->thawed) {
         link_ready(link);
         return;
     }
@@ -158,6 +163,21 @@ static void on_hello(struct console *c, const struct error *err, void *userdata)
     }
 }
 
+static int say_hello_consume(struct guest_link *link, int fd)
+{
+    int r;
+
+    trace(link, "is connected");
+    if (link->continues)
+        return console_continue_consume(link->console, fd, link->deadline_usec, on_hello, link);
+    r = console_new(link->loop, link->vm_id, on_console_broken, link, &link->console);
+    if (r < 0) {
+        (void)fd_close(fd);
+        return r;
+    }
+    return console_open_consume(link->console, fd, link->deadline_usec, on_hello, link);
+}
+
 /* 0: connected and the hello is on its way; -EAGAIN: not yet. */
 static int link_try(struct guest_link *link, struct error *err)
 {
@@ -168,14 +188,11 @@ static int link_try(struct guest_link *link, struct error *err)
         return -EAGAIN;
     if (fd < 0)
         return fd;
-    r = console_new(link->loop, link->vm_id, on_console_broken, link, &link->console);
-    if (r < 0)
-        return error_set(err, -r, "guest '%s': console: %s", link->vm_id, errno_text(-r));
     link->state = LINK_HELLO;
-    trace(link, "is connected");
-    r = console_open_consume(link->console, fd, link->deadline_usec, on_hello, link);
+    r = say_hello_consume(link, fd);
     if (r < 0 && link->backend->ops->console_closes_early) {
-        link->console = console_free(link->console);
+        if (!link->continues)
+            link->console = console_free(link->console);
         link->state = LINK_CONNECTING;
         return -EAGAIN;
     }
@@ -247,6 +264,35 @@ struct guest_link *guest_link_free(struct guest_link *link)
     (void)console_free(link->console);
     free(link);
     return NULL;
+}
+
+int guest_link_park(struct guest_link *link)
+{
+    int r = link->state == LINK_READY ? console_park(link->console) : -ENOTCONN;
+
+    if (r >= 0)
+        link->state = LINK_PARKED;
+    return r;
+}
+
+int guest_link_continue(struct guest_link *link, uint64_t deadline_usec,
+                        const struct guest_link_callbacks *cb, void *userdata)
+{
+    if (link->state != LINK_PARKED)
+        return -EALREADY;
+    link->state = LINK_CONNECTING;
+    link->continues = true;
+    link->cb = *cb;
+    link->userdata = userdata;
+    link->deadline_usec = deadline_usec;
+    link->pause_usec = RETRY_FIRST_USEC;
+    link->started_usec = clock_now_usec();
+    return source_set_time(link->timer, link->started_usec);
+}
+
+bool guest_link_parked(const struct guest_link *link)
+{
+    return link && link->state == LINK_PARKED;
 }
 
 struct console *guest_link_console(struct guest_link *link)

@@ -47,6 +47,16 @@ int guest_link_new(const struct guest_link_options *options, const struct guest_
                    void *userdata, struct guest_link **ret);
 struct guest_link *guest_link_free(struct guest_link *link);
 
+/*
+ * For a guest that is frozen and whose connection a snapshot will end: the console stays with all
+ * that was begun on it (console_park). Then a new connection takes its place and the guest is
+ * thawed; the callbacks replace those of before, and a failure is on_broken as ever.
+ */
+int guest_link_park(struct guest_link *link);
+int guest_link_continue(struct guest_link *link, uint64_t deadline_usec,
+                        const struct guest_link_callbacks *cb, void *userdata);
+bool guest_link_parked(const struct guest_link *link);
+
 /* The console once ready, else NULL. Weak. */
 struct console *guest_link_console(struct guest_link *link);
 /* Something was connected: a later failure is the guest's, not the VMM's. */

@@ -20,6 +20,7 @@ enum release_step {
     RELEASE_SOON, /* from the loop: what broke the console has told everybody by then */
     RELEASE_RESUME,
     RELEASE_THAW,
+    RELEASE_CONTINUE, /* a new connection for the console that was parked */
     RELEASE_RELINK,
     RELEASE_DONE,
 };
@@ -39,6 +40,7 @@ struct take {
     unsigned busy;
     bool frozen;    /* the guest is closed */
     bool paused;    /* the VM stands still */
+    bool cut_off;   /* the snapshot ends the console's connection, which could not be parked */
     bool sealed;    /* the snapshot is in the store */
     bool cancelled; /* no sleep after all */
     bool forgotten; /* nobody wants the result */

@@ -90,6 +90,30 @@ void take_reconnected(struct sandbox *sb)
         released(sb->take);
 }
 
+static void on_continued(struct guest_link *link, void *userdata)
+{
+    struct sandbox *sb = userdata;
+    struct take *t = sb->take;
+
+    (void)link;
+    if (!t || t->release != RELEASE_CONTINUE)
+        return;
+    t->frozen = false;
+    released(t);
+}
+
+/* All that was under way when the guest was frozen goes on with it. */
+static void release_continue(struct take *t)
+{
+    static const struct guest_link_callbacks callbacks = {on_continued, sandbox_console_broken};
+    struct sandbox *sb = t->sandbox;
+
+    t->release = RELEASE_CONTINUE;
+    if (guest_link_continue(sb->link, clock_now_usec() + core_answer_timeout_usec(sb->core),
+                            &callbacks, sb) < 0)
+        release_relink(t);
+}
+
 static void on_thawed(struct console *c, const struct error *err, void *userdata)
 {
     struct take *t = userdata;
@@ -121,7 +145,11 @@ static void release_thaw(struct take *t)
         released(t); /* nothing was done to the guest */
         return;
     }
-    if (!console || !t->frozen || (t->paused_usec && !t->caps.snapshot_console)) {
+    if (guest_link_parked(sb->link)) {
+        release_continue(t);
+        return;
+    }
+    if (!console || !t->frozen || t->cut_off) {
         release_relink(t);
         return;
     }
@@ -204,6 +232,10 @@ bool take_console_broken(struct sandbox *sb, const struct error *reason)
         return false;
     if (t->release == RELEASE_RELINK) {
         relink_broken(t, &why);
+        return true;
+    }
+    if (t->release == RELEASE_CONTINUE) {
+        release_relink(t);
         return true;
     }
     /* Calls to it have failed by now; the way back connects again. */

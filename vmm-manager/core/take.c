@@ -400,6 +400,14 @@ static void step_memory(struct take *t)
         fail_errno(t, r, "save memory");
         return;
     }
+    if (!t->caps.snapshot_console) {
+        r = guest_link_park(sb->link);
+        t->cut_off = r < 0;
+        if (r < 0)
+            log_sandbox(LOG_LEVEL_WARNING, sb->id,
+                        "Failed to park its console: %s, what is under way there will end",
+                        errno_text(-r));
+    }
     take_begin_call(t);
     r = backend->ops->snapshot(backend, sb->id, state, memory,
                                clock_now_usec() +
