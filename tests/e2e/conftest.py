@@ -42,11 +42,12 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """What failed is told with the ends of its daemons' logs."""
+    """What failed is told with the ends of its daemons' logs, and those of guests that crashed."""
     report = (yield).get_result()
     if report.failed:
         for h in (value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Hearth)):
             report.sections.append((f"log of the daemon on {h.state}", h.log()))
+            report.sections += [(f"log of sandbox {one}", text) for one, text in h.crashes()]
 
 
 def jailed_in(state):
@@ -165,6 +166,15 @@ class Hearth:
             return (self.dir / "daemon.log").read_text(errors="replace")[-8000:]
         except OSError:
             return ""
+
+    def crashes(self):
+        """Sandboxes that have failed, with the ends of their guests' logs."""
+        try:
+            boxes = self.client.get("/v1/sandboxes", timeout=10)["sandboxes"]
+            return [(one["id"], self.client.get(f"/v1/sandboxes/{one['id']}/logs", timeout=10, raw=True)[-8000:]
+                     .decode(errors="replace")) for one in boxes if one["state"] == "failed"]
+        except Exception as error:  # the daemon may be what failed
+            return [("?", repr(error))]
 
     def create(self, image="base", **spec):
         if BACKEND:
