@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from client import ApiError, Sandbox
+from client import PATIENCE, ApiError, Sandbox
 from conftest import wait_until
 from test_checkpoint import checkpoint, flip, rollback
 from witness import Witness, snapshots, stored
@@ -66,7 +66,7 @@ def test_daemon_killed_while_it_compresses(own, request):
     """At any moment of the background work: every snapshot whole, nothing half is left."""
     rng = random.Random(7)
     box = own.create("base")
-    box.run("v=kept; head -c 6000000 /dev/urandom | od -x > /root/noise; sum=$(sha256sum < /root/noise)")
+    box.run(f"v=kept; head -c {6000000 // PATIENCE} /dev/urandom | od -x > /root/noise; sum=$(sha256sum < /root/noise)")
     rounds = 20 if request.config.getoption("--full") else 4
     for number in range(rounds):
         again(own, compress_after="0")
@@ -92,18 +92,19 @@ def test_daemon_killed_while_it_compresses(own, request):
 
 def test_end_of_the_daemon_does_not_wait_for_it(own):
     box = own.create("base", memory_mib=512)
-    box.run("mount -t tmpfs -o size=90% t /mnt; head -c 200000000 /dev/urandom > /mnt/noise")
+    size = 200000000 // PATIENCE
+    box.run(f"mount -t tmpfs -o size=90% t /mnt; head -c {size} /dev/urandom > /mnt/noise")
     own.client.post(f"{box.url}/hibernate")
     again(own, compress_after="1ms")
     wait_until(lambda: any(name.startswith(".new-") for name in stored(own)), "work to begin", 30)
     began = time.monotonic()
     own.stop()
     took = time.monotonic() - began
-    assert took < 3, took
+    assert took < 3 * PATIENCE, took
     assert [name for name in stored(own) if name.startswith(".")] == []
     own.env["HEARTH_COMPRESS_AFTER"] = "0"
     own.start()
-    assert box.run("wc -c < /mnt/noise")["stdout"] == "200000000\n"
+    assert box.run("wc -c < /mnt/noise")["stdout"] == f"{size}\n"
     box.remove()
 
 
