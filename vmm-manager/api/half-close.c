@@ -20,10 +20,14 @@
  * other reasons, reports level-triggered who has ended. While MHD has not read all that came before
  * the end, there is nothing to tell: it will be looked at again a moment later. Once it has,
  * shutdown() of a half that is closed already wakes all who poll the socket, and MHD reads the end.
+ *
+ * A socket that MHD has closed stays in the epoll while a child that was forked meanwhile and has
+ * not begun its program holds it too, and its number may be another connection's by then. So what
+ * the socket of that number says itself is what counts.
  */
 struct half_close {
     int epoll_fd;         /* owned */
-    struct source *io;    /* owned; off until `again` while somebody has bytes to be read */
+    struct source *io;    /* owned; off until `again` while somebody is to be looked at later */
     struct source *again; /* owned */
 };
 
@@ -32,21 +36,21 @@ static int on_io(struct source *s, int fd, uint32_t epoll_events, void *userdata
     struct half_close *h = userdata;
     struct epoll_event events[EVENTS_AT_ONCE];
     int n = epoll_wait(fd, events, ARRAY_SIZE(events), 0);
-    bool unread = false;
+    bool later = false;
     char byte;
 
     (void)epoll_events;
     for (int i = 0; i < n; i++) {
         int client = events[i].data.fd;
 
-        if (recv(client, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-            unread = true;
+        if (recv(client, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0) {
+            later = true;
             continue;
         }
         (void)epoll_ctl(fd, EPOLL_CTL_DEL, client, NULL);
         (void)shutdown(client, SHUT_RD);
     }
-    if (!unread)
+    if (!later)
         return 0;
     (void)source_set_io_events(s, 0);
     return source_set_time(h->again, clock_now_usec() + AGAIN_USEC);
