@@ -140,7 +140,7 @@ def test_repair_says_what_it_found(own):
     box = own.create("base")
     mark = checkpoint(box, "mark")["id"]
     whole = own.client.post(f"/v1/snapshots/{mark}/repair")
-    assert whole["id"] == mark and whole["repaired"] is False
+    assert whole["id"] == mark and whole["repaired"] is False, whole
     assert own.cli("snapshot", "repair", mark, check=True).stdout == f"{mark} is whole\n".encode()
     lines = own.client.request("POST", f"/v1/snapshots/{mark}/repair", headers={"Accept": "application/x-ndjson"}, raw=True)
     lines = [json.loads(line) for line in lines.splitlines()]
