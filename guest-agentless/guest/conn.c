@@ -114,8 +114,7 @@ int conn_continue(struct conn *c, struct conn *from)
     return r;
 }
 
-/* Out of step, or the host is gone: what is queued belongs to nobody. */
-static void conn_lose(struct conn *c)
+void conn_lose(struct conn *c)
 {
     c->lost = true;
     c->greeted = c->still = false;

@@ -53,6 +53,8 @@ struct conn {
 /* Takes the descriptor, which is made non-blocking, even on failure. */
 int conn_open_consume(struct conn *c, struct server *s, int fd, bool persistent);
 void conn_close(struct conn *c);
+/* Out of step, or the host is gone or speaks elsewhere: what is queued belongs to nobody. */
+void conn_lose(struct conn *c);
 /* Another connection comes: closes this one, or parks it if it stands still. */
 void conn_yield(struct conn *c);
 

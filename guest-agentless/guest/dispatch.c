@@ -14,19 +14,6 @@
 
 #define PING_MAX 256u
 
-/* Newest wins: the old conversation goes silent. */
-static void silence(struct server *s, struct conn *old)
-{
-    server_conn_lost(s, old);
-    if (old->parked) {
-        conn_close(old);
-        return;
-    }
-    old->lost = true;
-    old->greeted = old->still = false;
-    buf_clear(&old->out);
-}
-
 /* The parked conversation that the host wants to go on with, NULL: none or another. */
 static struct conn *continued_by(const struct server *s, const Hearth__V1__Hello *hello)
 {
@@ -42,23 +29,26 @@ static struct conn *continued_by(const struct server *s, const Hearth__V1__Hello
 static void on_hello(struct server *s, struct conn *c, uint32_t channel,
                      const Hearth__V1__Hello *hello)
 {
-    struct conn *old = continued_by(s, hello);
+    bool refused = hello->nonce.len > CONN_NONCE_MAX || hello->version_min > PROTOCOL_VERSION ||
+                   hello->version_max < PROTOCOL_VERSION;
+    struct conn *old = refused ? NULL : continued_by(s, hello);
 
-    if (s->active && s->active != c && !old)
-        silence(s, s->active);
+    if (s->active && s->active != c && !old) { /* newest wins: the old conversation goes silent */
+        if (s->active->parked)
+            conn_close(s->active);
+        else
+            conn_lose(s->active);
+    }
     s->active = c;
     if (conn_send_sync(c) < 0) {
         if (old)
             conn_close(old);
         return;
     }
-    if (hello->nonce.len > CONN_NONCE_MAX || hello->version_min > PROTOCOL_VERSION ||
-        hello->version_max < PROTOCOL_VERSION) {
+    if (refused) {
         event_error(s, channel, HEARTH__V1__CODE__CODE_UNSUPPORTED, EPROTO,
                     "this guest speaks version %u only, not %u to %u", PROTOCOL_VERSION,
                     hello->version_min, hello->version_max);
-        if (old)
-            conn_close(old);
         return;
     }
     c->greeted = true;

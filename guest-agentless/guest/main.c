@@ -32,7 +32,6 @@
 #define MODULES_DIR "/modules"
 #define CMDLINE_MAX 4096u
 #define PORT_USEC (20 * USEC_PER_SEC)
-#define FLUSH_USEC (2 * USEC_PER_SEC)
 #define OWN_FILES 65536u
 
 /* Machines without a power switch (no ACPI) end by a reset instead. */
@@ -152,8 +151,6 @@ static int boot(struct server *s, struct reaper *reaper, struct transport *t, st
 
 static void serve(struct server *s, struct transport *t)
 {
-    uint64_t flush_until;
-
     while (!s->stop) {
         uint64_t next = server_turn(s, t->conns, ARRAY_SIZE(t->conns));
 
@@ -162,12 +159,7 @@ static void serve(struct server *s, struct transport *t)
             console_say("epoll failed");
     }
     /* The answer to PowerOff should still get out. */
-    flush_until = clock_now_usec() + FLUSH_USEC;
-    while (s->active && s->active->out.size > 0 && clock_now_usec() < flush_until) {
-        (void)server_turn(s, t->conns, ARRAY_SIZE(t->conns));
-        if (s->active && s->active->out.size > 0)
-            (void)poller_run(&s->poller, flush_until);
-    }
+    server_flush(s, t->conns, ARRAY_SIZE(t->conns));
 }
 
 int main(void)

@@ -3,12 +3,9 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "guest/listener.h"
 #include "guest/server.h"
-
-#define FLUSH_USEC (2 * USEC_PER_SEC)
 
 int guest_serve(int fd, const struct guest_options *options)
 {
@@ -41,7 +38,6 @@ int guest_serve_listener(int fd, const struct guest_options *options)
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct listener listener;
     struct conn *const conns[] = {&listener.conns[0], &listener.conns[1]};
-    uint64_t flush_until;
     struct server s;
     int r;
 
@@ -59,12 +55,7 @@ int guest_serve_listener(int fd, const struct guest_options *options)
         if (!s.stop)
             r = poller_run(&s.poller, next);
     }
-    flush_until = clock_now_usec() + FLUSH_USEC;
-    while (r == 0 && s.active && s.active->out.size > 0 && clock_now_usec() < flush_until) {
-        (void)server_turn(&s, conns, ARRAY_SIZE(conns));
-        if (s.active && s.active->out.size > 0)
-            r = poller_run(&s.poller, flush_until);
-    }
+    server_flush(&s, conns, ARRAY_SIZE(conns));
     listener_done(&listener);
     server_done(&s);
     return r;

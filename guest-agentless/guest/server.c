@@ -14,6 +14,7 @@
 #define POOL_MIN (8u * 1024u * 1024u)
 #define POOL_MAX (256u * 1024u * 1024u)
 #define POOL_SHARE 8u /* of the memory */
+#define FLUSH_USEC (2 * USEC_PER_SEC)
 
 int server_init(struct server *s, const struct guest_options *options, bool is_init)
 {
@@ -107,4 +108,15 @@ uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_con
     for (unsigned i = 0; i < n_conns; i++)
         next = MIN(next, conn_deadline(conns[i]));
     return next;
+}
+
+void server_flush(struct server *s, struct conn *const *conns, unsigned n_conns)
+{
+    uint64_t until = clock_now_usec() + FLUSH_USEC;
+
+    while (s->active && s->active->out.size > 0 && clock_now_usec() < until) {
+        (void)server_turn(s, conns, n_conns);
+        if (s->active && s->active->out.size > 0)
+            (void)poller_run(&s->poller, until);
+    }
 }

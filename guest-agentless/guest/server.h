@@ -41,6 +41,8 @@ void server_done(struct server *s);
 
 /* Everything between two waits: time-outs, the connection, output. Returns the next deadline. */
 uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_conns);
+/* Turns until what is queued for the host is out, for some seconds: before the end. */
+void server_flush(struct server *s, struct conn *const *conns, unsigned n_conns);
 /* The conversation on `c` is over: nobody is attached any more. */
 void server_conn_lost(struct server *s, struct conn *c);
 
