@@ -3,9 +3,10 @@
  * console and command, the fewest calls that bring a guest back. Commands on stdin, one answer line
  * of JSON each:
  *
- *   clone [track]  ends the clone before it and makes a new one: microseconds from the first call
- *                  to its milestones, API calls and bytes. Process start and disk copy come before:
- *                  Hearth has its processes ahead too. track: with a record of changed pages
+ *   ready          ends the clone before it, starts a process and copies the disk: Hearth has its
+ *                  processes ahead too
+ *   clone [track]  makes a clone of that process: microseconds from the first call to its
+ *                  milestones, API calls and bytes. track: with a record of changed pages
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -136,11 +137,8 @@ static int open_console(struct bare *b, struct error *err)
     return r < 0 ? r : TAKE_FD(fd);
 }
 
-static int clone_one(struct bare *b, bool track, struct error *err)
+static int make_ready(struct bare *b, struct error *err)
 {
-    static const char *const argv[] = {"/bin/echo", "x", NULL};
-    _cleanup_close_ int console = -EBADF;
-    uint64_t from, loaded = 0, replied = 0, thawed = 0, output = 0;
     int r;
 
     end(b);
@@ -149,15 +147,28 @@ static int clone_one(struct bare *b, bool track, struct error *err)
     r = put_files(b, err);
     if (r >= 0)
         r = start(b, err);
-    from = clock_now_usec();
     if (r >= 0)
-        r = call(b, "/snapshot/load",
-                 track ? "{\"snapshot_path\":\"state\",\"mem_backend\":{\"backend_type\":\"File\","
-                         "\"backend_path\":\"memory\"},\"track_dirty_pages\":true,"
-                         "\"resume_vm\":true}"
-                       : "{\"snapshot_path\":\"state\",\"mem_backend\":{\"backend_type\":\"File\","
-                         "\"backend_path\":\"memory\"},\"resume_vm\":true}",
-                 err);
+        (void)printf("{}\n");
+    return r;
+}
+
+static int clone_one(struct bare *b, bool track, struct error *err)
+{
+    static const char *const argv[] = {"/bin/echo", "x", NULL};
+    _cleanup_close_ int console = -EBADF;
+    uint64_t from, loaded, replied, thawed, output;
+    int r;
+
+    if (b->api < 0)
+        return error_set(err, EINVAL, "no process is ready");
+    from = clock_now_usec();
+    r = call(b, "/snapshot/load",
+             track ? "{\"snapshot_path\":\"state\",\"mem_backend\":{\"backend_type\":\"File\","
+                     "\"backend_path\":\"memory\"},\"track_dirty_pages\":true,"
+                     "\"resume_vm\":true}"
+                   : "{\"snapshot_path\":\"state\",\"mem_backend\":{\"backend_type\":\"File\","
+                     "\"backend_path\":\"memory\"},\"resume_vm\":true}",
+             err);
     loaded = clock_now_usec() - from;
     if (r >= 0)
         r = console = open_console(b, err);
@@ -193,7 +204,8 @@ int main(int argc, char **argv)
     b.template_dir = argv[3];
     b.image = argv[4];
     while (r >= 0 && fgets(line, sizeof(line), stdin)) {
-        r = clone_one(&b, strcmp(line, "clone track\n") == 0, &err);
+        r = strcmp(line, "ready\n") == 0 ? make_ready(&b, &err)
+                                         : clone_one(&b, strcmp(line, "clone track\n") == 0, &err);
         (void)fflush(stdout);
     }
     end(&b);

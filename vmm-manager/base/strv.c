@@ -220,14 +220,16 @@ int random_id(char *text, size_t count)
     size_t done = 0;
 
     while (done < count) {
-        uint8_t byte;
+        uint8_t bytes[64];
 
-        if (getrandom(&byte, 1, 0) != 1)
+        if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
             return -errno;
-        byte &= 63;
-        if (byte >= (done == 0 ? 26 : 36)) /* no modulo: every character equally likely */
-            continue;
-        text[done++] = letters[byte];
+        for (size_t i = 0; i < sizeof(bytes) && done < count; i++) {
+            uint8_t n = bytes[i] & 63;
+
+            if (n < (done == 0 ? 26 : 36)) /* no modulo: every character equally likely */
+                text[done++] = letters[n];
+        }
     }
     text[count] = '\0';
     return 0;

@@ -147,7 +147,7 @@ static int share_by_copy(const char *path, const char *to, const struct stat *st
 static int share(const struct fc_jail *jail, pid_t pid, const char *path, const char *to,
                  const char *name, enum fc_share how, struct error *err)
 {
-    if (how != FC_SHARE_UNTOUCHED && link(path, to) == 0)
+    if (how != FC_SHARE_UNTOUCHED && linkat(AT_FDCWD, path, AT_FDCWD, to, AT_SYMLINK_FOLLOW) == 0)
         return 0;
     if (how != FC_SHARE_UNTOUCHED && errno != EXDEV && errno != EPERM && errno != EMLINK)
         return error_set(err, errno, "link '%s' to '%s': %s", path, to, errno_text(errno));
@@ -162,21 +162,21 @@ int fc_jail_share(const struct fc_jail *jail, pid_t pid, const char *path, const
                   enum fc_share how, struct error *err)
 {
     bool copied = false, writable = how == FC_SHARE_WRITABLE;
-    char real[4096], to[108];
+    char to[108];
     struct stat st;
     int r;
 
     fc_jail_path(jail, name, to);
-    if (!realpath(path, real) || stat(real, &st) < 0)
+    if (stat(path, &st) < 0)
         return error_set(err, errno, "open '%s': %s", path, errno_text(errno));
     copied = jail->jailed && !writable &&
              (!(st.st_mode & S_IROTH) ||
               (how == FC_SHARE_UNTOUCHED && st.st_size <= (off_t)SMALL_BYTES));
-    r = copied ? share_by_copy(real, to, &st, err) : share(jail, pid, real, to, name, how, err);
+    r = copied ? share_by_copy(path, to, &st, err) : share(jail, pid, path, to, name, how, err);
     if (r < 0)
         return r;
-    if (jail->jailed && (copied || writable) && chown(copied ? to : real, jail->uid, jail->uid) < 0)
-        return error_set(err, errno, "chown '%s': %s", real, errno_text(errno));
+    if (jail->jailed && (copied || writable) && chown(copied ? to : path, jail->uid, jail->uid) < 0)
+        return error_set(err, errno, "chown '%s': %s", path, errno_text(errno));
     return 0;
 }
 
