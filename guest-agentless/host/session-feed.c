@@ -19,6 +19,12 @@ static bool view_follows(const struct session_view *v, const struct session_feed
 
 /* ---- output to views ---- */
 
+/* It wants what the feed is past: it gets nothing until the feed has gone back for it. */
+static bool view_is_behind(const struct session_view *v, const struct session_feed *f, int stream)
+{
+    return v->next[stream] < f->received[stream];
+}
+
 /* Bytes before `offset` are nowhere any more. */
 static void view_skip(struct session_view *v, int stream, uint64_t offset)
 {
@@ -50,17 +56,17 @@ static void take_output(struct session_feed *f, int stream, uint64_t offset, con
     struct session *s = f->session;
     struct session_view *v;
 
-    if (offset > f->received[stream])
-        f->acked[stream] += offset - f->received[stream];
-    f->received[stream] = offset + size;
     /* Views are not unlinked while we are on the stack, and new ones go to the end. */
     TAILQ_FOREACH(v, &s->views, link)
     {
         if (s->freed)
             return;
-        if (view_follows(v, f))
+        if (view_follows(v, f) && !view_is_behind(v, f, stream))
             deliver(v, stream, offset, data, size);
     }
+    if (offset > f->received[stream])
+        f->acked[stream] += offset - f->received[stream];
+    f->received[stream] = offset + size;
 }
 
 static void take_control(struct session_feed *f, uint64_t offset, const uint8_t *data, size_t size)
@@ -152,7 +158,7 @@ static void on_stream_end(struct exec *e, uint8_t stream, uint64_t offset, void 
     session_enter(s);
     TAILQ_FOREACH(v, &s->views, link)
     {
-        if (view_follows(v, f) && v->command->done)
+        if (view_follows(v, f) && v->command->done && !view_is_behind(v, f, stream))
             view_skip(v, stream, UINT64_MAX);
     }
     session_pump(s);
@@ -308,7 +314,7 @@ void session_feed_serve(struct session_feed *f)
             if (!view_follows(v, f) || v->next[i] >= view_limit(v, i))
                 continue;
             waiting = true;
-            behind = behind || v->next[i] < f->received[i];
+            behind = behind || view_is_behind(v, f, i);
         }
     }
     if (!behind && (f->exec || !waiting))

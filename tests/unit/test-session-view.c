@@ -256,6 +256,51 @@ TEST(a_second_view_sees_all_from_the_start)
     fixture_stop(&f);
 }
 
+struct in_the_middle {
+    struct seen_view first; /* the callbacks' userdata */
+    struct seen_view second;
+    struct fixture *f; /* weak */
+};
+
+static void attach_in_the_middle(struct session_view *v, int stream, uint64_t offset,
+                                 const uint8_t *data, size_t size, void *userdata)
+{
+    struct in_the_middle *m = userdata;
+
+    seen_view_callbacks.on_output(v, stream, offset, data, size, &m->first);
+    if (!m->second.v && strstr(buf_string(&m->first.out[1]), "two"))
+        attach(m->f, &m->second, 0, NULL);
+}
+
+/* The feed is in the midst of handing out bytes, and the view wants those before them. */
+TEST(a_view_that_comes_with_output_sees_all_before_it)
+{
+    struct session_run_options options = {.text = "echo one; read x; echo two; read x; echo three",
+                                          .with_stdin = true};
+    struct session_view_callbacks cb = seen_view_callbacks;
+    struct in_the_middle m = {0};
+    struct error err = {0};
+    struct fixture f;
+
+    fixture_start(&f, NULL, NULL);
+    m.f = &f;
+    cb.on_output = attach_in_the_middle;
+    seen_view_init(&m.first);
+    ASSERT_OK(session_run(f.session, &options, &cb, &m, &m.first.v, &err));
+    GUEST_WAIT(&f.guest, m.first.out[1].size == 4);
+    write_all(&f, &m.first, "\n", 1);
+    GUEST_WAIT(&f.guest, m.second.out[1].size == 8);
+    write_all(&f, &m.first, "\n", 1);
+    run_wait(&f, &m.first);
+    run_wait(&f, &m.second);
+    ASSERT_STREQ(buf_string(&m.first.out[1]), "one\ntwo\nthree\n");
+    ASSERT_STREQ(buf_string(&m.second.out[1]), "one\ntwo\nthree\n");
+    ASSERT_FALSE(m.first.gap || m.second.gap);
+    seen_view_done(&m.first);
+    seen_view_done(&m.second);
+    fixture_stop(&f);
+}
+
 TEST(a_finished_command_can_be_seen_again)
 {
     struct error err = {0};
