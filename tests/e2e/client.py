@@ -9,7 +9,8 @@ import time
 import urllib.parse
 
 # On an emulated host everything takes its time.
-PATIENCE = 5 if os.environ.get("HEARTH_EMULATED_HOST") else 1
+EMULATED = bool(os.environ.get("HEARTH_EMULATED_HOST"))
+PATIENCE = 5 if EMULATED else 1
 
 STDIN, STDOUT, STDERR, STDIN_EOF, RESIZE, SIGNAL, STARTED, EXIT, ERROR, WINDOW = range(10)
 

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import images  # noqa: E402
-from client import PATIENCE, Client, Sandbox  # noqa: E402
+from client import EMULATED, PATIENCE, Client, Sandbox  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("HEARTH_BIN", ROOT / "build/bin"))
@@ -111,7 +111,7 @@ class Hearth:
         for name in ("HEARTH_SOCKET", "HEARTH_NO_AUTOSTART"):
             self.env.pop(name, None)
         self.env["HEARTH_POOL"] = str(pool)  # warm sandboxes only where a test is about them
-        if self.env.get("HEARTH_EMULATED_HOST"):  # a guest on an emulated host takes its time
+        if EMULATED:
             self.env.setdefault("HEARTH_BOOT_TIMEOUT", "120")
         if BACKEND == "qemu":  # also for commands that name no backend
             self.env["HEARTH_FIRECRACKER"] = "/nonexistent"

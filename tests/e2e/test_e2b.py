@@ -75,31 +75,26 @@ def report(done, at_least=20):
     print(f"{len(good)} cases")
 
 
-@pytest.mark.parametrize("version", JS_VERSIONS)
-def test_javascript_sdk(door, version):
+def run_javascript(door, version, script, *args):
+    """From a directory with the SDK beside it: that is where imports are looked for."""
     if not shutil.which("node") or not shutil.which("npm"):
         pytest.skip("no node and npm on this machine")
     modules = javascript(version)
     with tempfile.TemporaryDirectory(prefix="hejs-") as directory:
-        script = pathlib.Path(directory) / "e2b.mjs"
-        shutil.copy(HERE / "e2b.mjs", script)
+        for name in (script, "cases.mjs"):
+            shutil.copy(HERE / name, directory)
         (pathlib.Path(directory) / "node_modules").symlink_to(modules / "node_modules")
-        done = subprocess.run(["node", str(script), "e2b"], capture_output=True, text=True,
+        return subprocess.run(["node", script, "e2b", *args], capture_output=True, text=True,
                               timeout=900, env=door.sdk_env, cwd=directory)
-    report(done)
+
+
+@pytest.mark.parametrize("version", JS_VERSIONS)
+def test_javascript_sdk(door, version):
+    report(run_javascript(door, version, "e2b.mjs"))
 
 
 def test_javascript_templates(door):
-    if not shutil.which("node"):
-        pytest.skip("no node on this machine")
-    modules = javascript(JS_VERSIONS[0])
-    with tempfile.TemporaryDirectory(prefix="hejs-") as directory:
-        script = pathlib.Path(directory) / "e2b_template.mjs"
-        shutil.copy(HERE / "e2b_template.mjs", script)
-        (pathlib.Path(directory) / "node_modules").symlink_to(modules / "node_modules")
-        done = subprocess.run(["node", str(script), "e2b", "base"], capture_output=True, text=True,
-                              timeout=900, env=door.sdk_env, cwd=directory)
-    report(done, 10)
+    report(run_javascript(door, JS_VERSIONS[0], "e2b_template.mjs", "base"), 10)
     no_images_left(door)
 
 

@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from client import ApiError
+from client import EMULATED, ApiError
 from conftest import BACKEND, wait_until
 
 pytestmark = pytest.mark.skipif(BACKEND != "firecracker", reason="about Firecracker's processes")
 # A process that stands still is noticed after two looks, a second apart; then a second to tell.
 NOTICE = 3.0
 # What an emulated host adds to everything.
-SLOW = 12.0 if os.environ.get("HEARTH_EMULATED_HOST") else 0.0
+SLOW = 12.0 if EMULATED else 0.0
 TYPED = {"guest_gone", "sandbox_failed", "sandbox_not_running", "backend_failed", "guest_unresponsive", "timeout",
          "cancelled", "unavailable", "conflict"}
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from client import PATIENCE, ApiError
+from client import EMULATED, ApiError
 from conftest import BACKEND, processes_naming, wait_until
 from witness import COUNTER, Witness, snapshots, stored, used_ones_go
 
@@ -106,7 +106,7 @@ def test_sleep_by_idleness_loses_nothing(own, request):
 
 def test_sleep_at_the_end_of_its_time_loses_nothing(own, request):
     deaths = Deaths(own)
-    life = 15 if PATIENCE == 1 else 30
+    life = 30 if EMULATED else 15
     witness = Witness(own, timeout_sec=life, on_timeout="hibernate")
     box = witness.box
 

@@ -1,44 +1,11 @@
 // Drives Hearth through the unmodified E2B SDK. Usage: node e2b.mjs MODULE
-// One line a case: "ok NAME" or "FAIL NAME: why"; exit 1 when one failed.
 import crypto from 'node:crypto'
 import http from 'node:http'
+import { check, end, run, same, throws } from './cases.mjs'
 
 const sdk = await import(process.argv[2])
-const only = process.argv[3]
 const { Sandbox } = sdk
 const opts = { timeoutMs: 120000 }
-let failed = 0
-
-function check(condition, what) {
-  if (!condition) throw new Error(`not so: ${what}`)
-}
-
-function same(got, wanted, what) {
-  const [a, b] = [JSON.stringify(got), JSON.stringify(wanted)]
-  if (a !== b) throw new Error(`${what}: got ${a?.slice(0, 300)}, wanted ${b?.slice(0, 300)}`)
-}
-
-async function throws(type, fn, what) {
-  try {
-    await fn()
-  } catch (e) {
-    if (e instanceof type) return e
-    throw new Error(`${what}: threw ${e?.constructor?.name}: ${e?.message}, wanted ${type.name}`)
-  }
-  throw new Error(`${what}: did not throw ${type.name}`)
-}
-
-async function run(name, fn) {
-  if (only && !name.includes(only)) return
-  const started = Date.now()
-  try {
-    await fn()
-    console.log(`ok ${name} ${Date.now() - started} ms`)
-  } catch (e) {
-    failed++
-    console.log(`FAIL ${name}: ${e?.stack ?? e}`.replaceAll('\n', ' | '))
-  }
-}
 
 async function until(condition, what, ms = 20000) {
   const end = Date.now() + ms
@@ -354,4 +321,4 @@ await run('kill: calls after it say so', async () => {
   await throws(sdk.SandboxError, () => sbx.commands.run('true'), 'command')
 })
 
-process.exit(failed ? 1 : 0)
+end()

@@ -1,4 +1,4 @@
-"""Drives Hearth through the unmodified E2B SDK for Python. One line a case, as e2b.mjs.
+"""Drives Hearth through the unmodified E2B SDK for Python.
 
 With the argument "binary" its Connect clients are given the binary codec of their own library instead of JSON.
 """
@@ -6,7 +6,6 @@ import hashlib
 import os
 import sys
 import time
-import traceback
 
 import e2b
 import e2b.envd.process.process_pb as pb
@@ -15,27 +14,14 @@ from connectrpc.errors import ConnectError
 from protobuf import Oneof
 from e2b import CommandExitException, Sandbox
 
+from cases import case, end
+
 if sys.argv[1:] == ["binary"]:
     import connectrpc.codec
     import e2b.envd.client_sync
     e2b.envd.client_sync.ENVD_JSON_CODEC = connectrpc.codec.proto_binary_codec()
 
-failed = 0
 sbx = Sandbox.create("base", timeout=120, metadata={"owner": "py"}, envs={"FROM_CREATE": "yes"})
-
-
-def case(name):
-    def decorate(fn):
-        global failed
-        started = time.monotonic()
-        try:
-            fn()
-            print(f"ok {name} {int(1000 * (time.monotonic() - started))} ms", flush=True)
-        except BaseException:  # noqa: B036 (the report is the point)
-            failed += 1
-            print(f"FAIL {name}: " + traceback.format_exc().replace("\n", " | "), flush=True)
-        return fn
-    return decorate
 
 
 def raises(kind, fn):
@@ -285,4 +271,4 @@ def _():
     assert not sbx.is_running()
 
 
-sys.exit(1 if failed else 0)
+end()

@@ -1,37 +1,10 @@
 // Builds templates through the unmodified E2B SDK and runs them. Usage: node e2b_template.mjs MODULE BASE
-// One line a case, as e2b.mjs.
 import fs from 'node:fs'
+import { end, run, same, throws } from './cases.mjs'
 
 const sdk = await import(process.argv[2])
 const base = process.argv[3]
 const { Sandbox, Template, waitForFile } = sdk
-let failed = 0
-
-function same(got, wanted, what) {
-  const [a, b] = [JSON.stringify(got), JSON.stringify(wanted)]
-  if (a !== b) throw new Error(`${what}: got ${a?.slice(0, 300)}, wanted ${b?.slice(0, 300)}`)
-}
-
-async function throws(type, fn, what) {
-  try {
-    await fn()
-  } catch (e) {
-    if (e instanceof type) return e
-    throw new Error(`${what}: threw ${e?.constructor?.name}: ${e?.message}, wanted ${type.name}`)
-  }
-  throw new Error(`${what}: did not throw ${type.name}`)
-}
-
-async function run(name, fn) {
-  const started = Date.now()
-  try {
-    await fn()
-    console.log(`ok ${name} ${Date.now() - started} ms`)
-  } catch (e) {
-    failed++
-    console.log(`FAIL ${name}: ${e?.stack ?? e}`.replaceAll('\n', ' | '))
-  }
-}
 
 async function inside(template, fn) {
   const sbx = await Sandbox.create(template, { timeoutMs: 60000 })
@@ -142,4 +115,4 @@ await run('delete', async () => {
   await throws(sdk.SandboxError, () => Sandbox.create('first'), 'create')
 })
 
-process.exit(failed ? 1 : 0)
+end()

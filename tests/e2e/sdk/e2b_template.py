@@ -1,30 +1,13 @@
 """Builds a template through the unmodified E2B SDK for Python and runs it. Usage: e2b_template.py BASE"""
 import pathlib
 import sys
-import time
-import traceback
 
 import e2b
 from e2b import Sandbox, Template, wait_for_file
 
+from cases import case, end
+
 base = sys.argv[1]
-failed = 0
-
-
-def case(name):
-    def decorate(fn):
-        global failed
-        started = time.monotonic()
-        try:
-            fn()
-            print(f"ok {name} {int(1000 * (time.monotonic() - started))} ms", flush=True)
-        except BaseException:  # noqa: B036 (the report is the point)
-            failed += 1
-            print(f"FAIL {name}: " + traceback.format_exc().replace("\n", " | "), flush=True)
-        return fn
-    return decorate
-
-
 pathlib.Path("ctx").mkdir()
 pathlib.Path("ctx/one.txt").write_text("one\n")
 
@@ -65,4 +48,4 @@ def _():
     assert Sandbox.delete_snapshot("py-first") and not Template.exists("py-first")
 
 
-sys.exit(1 if failed else 0)
+end()
