@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from client import ApiError, Sandbox
+from client import PATIENCE, STDOUT, ApiError, Sandbox, UnixConnection
 from conftest import processes_naming, wait_until
 from witness import COUNTER, stored, used_ones_go
 
@@ -70,6 +70,60 @@ def test_streams_of_the_parent_go_on(own):
     assert out == expected and result["exit_code"] == 4
     box.remove()
     kid.remove()
+
+
+ECHO = """import socket
+s = socket.socket(); s.bind(('127.0.0.1', 8099)); s.listen(); print('up', flush=True)
+c, _ = s.accept()
+while data := c.recv(65536):
+    c.sendall(data)
+"""
+
+
+def read_exactly(sock, size):
+    data = b""
+    while len(data) < size:
+        chunk = sock.recv(min(65536, size - len(data)))
+        assert chunk, f"ended after {len(data)} of {size} bytes"
+        data += chunk
+    return data
+
+
+def test_transfers_and_connections_of_the_parent_go_on(own):
+    """An upload, a download, a watch and a connection to a port, all in their midst while it is forked, twice."""
+    box = own.create("base")
+    data = os.urandom(6 << 20)
+    box.write("/tmp/down", data)
+    server = box.stream("python3", "-c", ECHO)
+    assert server.wait_for(STDOUT) == b"up\n"
+    echo = own.client.upgrade(f"{box.url}/dial", {"port": 8099}).sock
+    up, down, watch = (UnixConnection(own.client.path, 60 * PATIENCE) for _ in range(3))
+    up.putrequest("PUT", f"{box.url}/files?path=/tmp/up")
+    up.putheader("Content-Length", str(len(data)))
+    up.endheaders()
+    down.request("GET", f"{box.url}/files?path=/tmp/down")
+    answer, got = down.getresponse(), b""
+    watch.request("GET", f"{box.url}/files/watch?path=/tmp")
+    events = watch.getresponse()
+    assert b"armed" in events.readline()
+    third = len(data) // 3
+    for turn in range(3):
+        up.send(data[turn * third:(turn + 1) * third])
+        echo.sendall(data[turn * 1000:(turn + 1) * 1000])
+        got += answer.read(third)
+        if turn < 2:
+            kid, = children(own, own.client.post(f"{box.url}/fork"))
+            kid.remove()
+    assert got + answer.read() == data
+    assert up.getresponse().status < 300 and box.read("/tmp/up") == data
+    assert read_exactly(echo, 3000) == data[:3000]
+    box.exec("touch", "/tmp/seen")
+    while b"seen" not in events.readline():
+        continue
+    for connection in (up, down, watch, echo):
+        connection.close()
+    assert server.finish()[2]["exit_code"] == 0
+    box.remove()
 
 
 def test_requests_meanwhile_wait_and_are_answered(own):
