@@ -66,6 +66,25 @@ TEST(sandbox_whose_vm_died_meanwhile_has_failed)
     fixture_end(&f);
 }
 
+/* The loop does not wait for the workers, so that one is at it when the core goes. */
+TEST(creation_cut_off_while_a_worker_is_at_it)
+{
+    struct fixture f;
+    struct created c;
+
+    fixture_begin(&f);
+    for (unsigned turns = 0; turns < 10; turns++) {
+        ASSERT_OK(fixture_create(&f, NULL, &c, NULL));
+        for (unsigned i = 0; i < turns && !c.done; i++)
+            ASSERT_OK(loop_run_once(f.loop, 0));
+        fixture_restart(&f);
+        ASSERT_EQ(fixture_count(&f, "sandboxes"), c.done);
+        if (c.done)
+            break;
+    }
+    fixture_end(&f);
+}
+
 TEST(creation_cut_off_at_any_step_leaves_nothing)
 {
     struct fixture f;

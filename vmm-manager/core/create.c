@@ -47,6 +47,7 @@ void creation_quiesce(struct sandbox *sb)
         return;
     if (sb->creation->resolving)
         resolve_cancel(sb->creation->resolving);
+    sb->creation->resolving = NULL; /* the core is being freed: it goes without a word */
     sb->creation->wait = template_wait_free(sb->creation->wait);
     sb->creation->answer = source_free(sb->creation->answer);
     disk_copy_quiesce(sb->creation->copy);

@@ -29,7 +29,8 @@ typedef void (*resolve_progress_fn)(const char *step, int percent, void *userdat
  * Looks everything up on a worker and checks that the host has room; `done` comes from the loop,
  * once, unless the core is being freed. What was found is remembered: resolve-cache.h. An image
  * that is named by a reference and is not in the cache is pulled first; `progress` (may be NULL)
- * tells of it. *ret_job (may be NULL) is for resolve_cancel() and valid until `done`.
+ * tells of it. *ret_job (may be NULL) is for resolve_cancel() and valid until `done`, or until the
+ * core is being freed.
  */
 struct resolve_job;
 int resolve_start(struct core *core, const struct sandbox_spec *spec, resolve_progress_fn progress,
