@@ -16,7 +16,8 @@
  * for; both become sources of the loop, and every event is handed back with
  * curl_multi_socket_action(). A finished transfer is found in reap(), which may be entered from any
  * of them; callbacks of calls run there and may free any call, so the list is read again after
- * each.
+ * each. A call's deadline is a timer of ours: libcurl (7.88) takes a time-out that is less than a
+ * millisecond ahead for one that is over, and forgets it when something else happens just then.
  */
 struct fc_client {
     struct loop *loop; /* ref */
@@ -28,6 +29,7 @@ struct fc_client {
 struct fc_call {
     struct fc_client *client; /* weak */
     CURL *easy;               /* owned */
+    struct source *deadline;  /* owned */
     struct curl_slist *headers;
     char *body; /* owned, NULL when none */
     struct buf answer;
@@ -46,6 +48,7 @@ struct fc_socket {
 };
 
 static void reap(struct fc_client *client);
+static void finish(struct fc_call *call, CURLcode code);
 
 static int socket_ready(struct source *s, int fd, uint32_t events, void *userdata)
 {
@@ -168,6 +171,7 @@ struct fc_call *fc_call_free(struct fc_call *call)
             break;
         }
     }
+    call->deadline = source_free(call->deadline);
     if (call->easy) {
         (void)curl_multi_remove_handle(call->client->multi, call->easy);
         curl_easy_cleanup(call->easy);
@@ -207,15 +211,27 @@ static int body_set(struct fc_call *call, json_t *body)
     return call->body && call->headers ? 0 : -ENOMEM;
 }
 
+static int on_deadline(struct source *s, uint64_t now_usec, void *userdata)
+{
+    (void)s;
+    (void)now_usec;
+    finish(userdata, CURLE_OPERATION_TIMEDOUT);
+    return 0;
+}
+
 static int prepare(struct fc_call *call, const char *socket_path, uint64_t deadline_usec)
 {
-    uint64_t now = clock_now_usec();
     char url[128];
     CURL *easy = curl_easy_init();
+    int r;
 
     if (!easy)
         return -ENOMEM;
     call->easy = easy;
+    r = loop_add_timer(call->client->loop, "firecracker-deadline", deadline_usec, on_deadline, call,
+                       &call->deadline);
+    if (r < 0)
+        return r;
     (void)snprintf(url, sizeof(url), "http://localhost%s", call->path);
     (void)curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     (void)curl_easy_setopt(easy, CURLOPT_URL, url);
@@ -225,8 +241,6 @@ static int prepare(struct fc_call *call, const char *socket_path, uint64_t deadl
     /* On a connection that is used again libcurl repeats what broke off; no call may run twice. */
     (void)curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
-    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
-                           deadline_usec > now ? (long)((deadline_usec - now) / 1000 + 1) : 1L);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     (void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
