@@ -113,6 +113,32 @@ TEST(daemon_that_dies_at_any_turn_of_a_pause_or_resume_loses_nothing)
     }
 }
 
+/* Its VMM may have been killed: no reason why nobody else should sleep any more. */
+TEST(failed_restore_of_another_leaves_the_template_to_those_who_stand_on_it)
+{
+    for (unsigned variant = 0; variant < 2; variant++) {
+        struct fixture f;
+        struct sandbox *sb;
+        unsigned boots;
+
+        fixture_begin(&f);
+        set_variant(variant);
+        sb = fixture_sandbox(&f, NULL, NULL);
+        boots = fake_knobs.n_boots;
+        fake_knobs.fail_restore = true;
+        fixture_ping(&f, fixture_sandbox(&f, NULL, NULL));
+        fake_knobs.fail_restore = false;
+        ASSERT_EQ(fake_knobs.n_boots, boots + 1); /* that one, cold */
+        fixture_sleep(&f, sb);
+        fixture_wake(&f, sb);
+        fixture_ping(&f, fixture_sandbox(&f, NULL, NULL));
+        ASSERT_EQ(fake_knobs.n_boots, boots + 1); /* from the template again */
+        fixture_sleep(&f, sb);
+        fixture_wake(&f, sb);
+        fixture_end(&f);
+    }
+}
+
 TEST(failed_snapshot_leaves_the_sandbox_running)
 {
     for (unsigned variant = 0; variant < 2; variant++) {

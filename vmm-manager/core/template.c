@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/pool.h"
+#include "core/sandbox-private.h"
 #include "core/template-private.h"
 #include "store/snapshot.h"
 
@@ -166,10 +167,26 @@ struct template *template_unref(struct template *t)
     return NULL;
 }
 
+/* Snapshots of these will lie over it. */
+static bool carries_sandboxes(const struct template *t)
+{
+    const struct core *core = t->core;
+
+    for (size_t i = 0; i < core->n_sandboxes; i++) {
+        const struct sandbox *sb = core->sandboxes[i];
+
+        if (sb->state != SANDBOX_CREATING && !sb->pooled &&
+            strcmp(sb->template_id, t->manifest.id) == 0)
+            return true;
+    }
+    return false;
+}
+
 /*
  * The files go at once even when a clone is still being restored from them: what it has opened it
  * keeps, and if it has not, its creation falls back to a cold boot like any that cannot be
- * restored.
+ * restored. One that only failed to be restored keeps its files while others stand on them: it may
+ * have been the VMM's fault.
  */
 void template_discard(struct template *t, const struct error *reason)
 {
@@ -182,6 +199,8 @@ void template_discard(struct template *t, const struct error *reason)
     template_unlist(t);
     if (t->core->snapshots && snapshot_template_in_use(t->core->snapshots, t->manifest.id))
         log_warning("Template '%s' stays: snapshots lie over it", t->manifest.id);
+    else if (reason && carries_sandboxes(t))
+        log_warning("Template '%s' stays: sandboxes stand on it", t->manifest.id);
     else
         template_delete(t);
     if (t->refs == 0)
