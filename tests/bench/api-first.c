@@ -16,13 +16,10 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/strv.h"
+#include "cli/stream-frame.h"
 
 #define COMMAND "{\"argv\": [\"/bin/echo\", \"x\"]}"
 #define ID "\"id\":\""
-#define FRAME_HEAD 8u /* kind, three zeros, size; see docs/API.md */
-#define KIND_STDOUT 1
-#define KIND_EXIT 7
-#define KIND_ERROR 8
 
 struct stream {
     int fd;                      /* weak */
@@ -49,27 +46,30 @@ static int want(struct stream *s, size_t size)
     return 0;
 }
 
-/* Reads frames up to one of this kind. */
-static int frames_until(struct stream *s, int kind)
+/* Reads frames up to one of this type. */
+static int frames_until(struct stream *s, enum stream_type type)
 {
-    for (;;) {
-        struct api_answer *a = s->buffered;
-        int r = want(s, FRAME_HEAD), got = (uint8_t)a->data[0];
-        size_t size = (size_t)(uint8_t)a->data[5] << 16 | (size_t)(uint8_t)a->data[6] << 8 |
-                      (uint8_t)a->data[7];
+    struct api_answer *a = s->buffered;
+    struct stream_header header = {0};
+    struct error err = {0};
+
+    do {
+        int r = want(s, STREAM_HEADER_SIZE);
 
         if (r >= 0)
-            r = want(s, FRAME_HEAD + size);
+            r = stream_header_decode((const uint8_t *)a->data, &header, &err);
+        if (r >= 0)
+            r = want(s, STREAM_HEADER_SIZE + header.size);
         if (r < 0)
             return r;
-        if (got == KIND_ERROR) {
-            (void)fprintf(stderr, "api-first: %.*s\n", (int)size, a->data + FRAME_HEAD);
+        if (header.type == STREAM_ERROR) {
+            (void)fprintf(stderr, "api-first: %.*s\n", (int)header.size,
+                          a->data + STREAM_HEADER_SIZE);
             return -EPROTO;
         }
-        a->head = FRAME_HEAD + size;
-        if (got == kind)
-            return 0;
-    }
+        a->head = STREAM_HEADER_SIZE + header.size;
+    } while (header.type != type);
+    return 0;
 }
 
 static int ask(int fd, const char *path, const char *head, const char *body, int status,
@@ -110,10 +110,10 @@ static int first(const char *socket, const char *body)
                 &answer);
     }
     if (r >= 0)
-        r = frames_until(&s, KIND_STDOUT);
+        r = frames_until(&s, STREAM_STDOUT);
     output_usec = clock_now_usec() - from;
     if (r >= 0)
-        r = frames_until(&s, KIND_EXIT);
+        r = frames_until(&s, STREAM_EXIT);
     if (r >= 0)
         (void)printf("{\"created\": %llu, \"output\": %llu, \"sandbox\": %s}\n",
                      (unsigned long long)created_usec, (unsigned long long)output_usec,
