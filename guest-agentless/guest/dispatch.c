@@ -266,6 +266,8 @@ static void on_request(struct server *s, struct conn *c, uint32_t channel,
     }
     if (!c->greeted || s->active != c)
         return;
+    if (request->op_case != HEARTH__V1__REQUEST__OP_WINDOW) /* which comes with every stream */
+        urgency_input(&s->urgency);
     if (!s->thawed && !served_while_frozen(request->op_case)) {
         event_error(s, channel, HEARTH__V1__CODE__CODE_NOT_THAWED, EAGAIN,
                     "the guest has no identity yet or is frozen");

@@ -97,14 +97,15 @@ uint64_t server_turn(struct server *s, struct conn *const *conns, unsigned n_con
 {
     uint64_t now = clock_now_usec(), next;
 
-    server_hurry(s, now);
     process_run_timers(s, now);
     control_run(s, now);
     for (unsigned i = 0; i < n_conns; i++)
         conn_turn(conns[i]);
     process_look_around(s);
+    server_hurry(s, now);
     /* Only now: the requests of this turn have set deadlines too. */
     next = MIN(process_next_timer(s), s->control.deadline_usec);
+    next = MIN(next, urgency_deadline(&s->urgency));
     for (unsigned i = 0; i < n_conns; i++)
         next = MIN(next, conn_deadline(conns[i]));
     return next;

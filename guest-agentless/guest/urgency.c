@@ -9,15 +9,19 @@
 
 bool urgency_turn(struct urgency *u, uint64_t now_usec)
 {
-    if (u->output) {
-        if (now_usec - u->at_usec >= SOON_USEC)
-            u->streak = 0;
-        else if (u->streak < STREAK_MAX)
-            u->streak++;
+    if (now_usec - u->at_usec >= SOON_USEC)
+        u->streak = 0;
+    else if (u->output && u->streak < STREAK_MAX)
+        u->streak++;
+    if (u->output)
         u->at_usec = now_usec;
-        u->output = false;
-    }
+    u->output = false;
     return u->streak < STREAK_MAX;
+}
+
+uint64_t urgency_deadline(const struct urgency *u)
+{
+    return u->streak < STREAK_MAX ? USEC_INFINITY : u->at_usec + SOON_USEC;
 }
 
 void urgency_apply(bool urgent)

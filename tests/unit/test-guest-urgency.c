@@ -27,6 +27,20 @@ TEST(output_without_end_is_not_urgent)
     ASSERT_TRUE(urgency_turn(&u, now));
 }
 
+/* Otherwise a guest would be slow to hear its host from the end of much output on. */
+TEST(a_pause_is_urgent_again_and_has_its_own_deadline)
+{
+    struct urgency u = {0};
+    uint64_t now = 77 * USEC_PER_SEC;
+
+    ASSERT_EQ(urgency_deadline(&u), USEC_INFINITY);
+    (void)turns(&u, &now, 100, 10);
+    ASSERT_TRUE(urgency_deadline(&u) > now && urgency_deadline(&u) < now + USEC_PER_SEC);
+    ASSERT_FALSE(urgency_turn(&u, urgency_deadline(&u) - 1));
+    ASSERT_TRUE(urgency_turn(&u, urgency_deadline(&u)));
+    ASSERT_EQ(urgency_deadline(&u), USEC_INFINITY);
+}
+
 TEST(output_now_and_then_is_urgent)
 {
     struct urgency u = {0};
