@@ -348,14 +348,19 @@ TEST(template_is_used_by_id_and_removed)
 {
     struct fixture f;
     struct error err = {0};
+    struct sandbox *sb;
     json_t *templates;
     const char *id;
 
     fixture_begin(&f);
-    (void)fixture_sandbox(&f, NULL, NULL);
+    sb = fixture_sandbox(&f, NULL, NULL);
     templates = core_templates_to_json(f.core);
     ASSERT_EQ(json_array_size(templates), 1);
     id = json_string_value(json_object_get(json_array_get(templates, 0), "id"));
+    ASSERT_TRUE(core_template_remove(f.core, id, &err) < 0);
+    ASSERT_EQ(err.code, ERR_CONFLICT);
+    ASSERT_TRUE(strstr(err.text, id) && strstr(err.text, "sandboxes stand on it"));
+    fixture_remove(&f, sb);
     ASSERT_OK(core_template_remove(f.core, id, &err));
     ASSERT_ERR(core_template_remove(f.core, id, &err), ENOENT);
     ASSERT_EQ(err.code, ERR_TEMPLATE_NOT_FOUND);

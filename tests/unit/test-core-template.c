@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/strv.h"
-#include "core-fixture.h"
 #include "core/recipe.h"
 #include "core/sandbox-private.h"
+#include "sleep-fixture.h"
 
 struct made {
     bool done;
@@ -304,6 +304,82 @@ TEST(names_can_be_removed)
     ASSERT_OK(core_template_remove(f.core, "two", NULL));
     ASSERT_TRUE(!core_template_to_json(f.core, "two", &err));
     ASSERT_EQ(err.code, ERR_TEMPLATE_NOT_FOUND);
+    json_decref(made.template);
+    fixture_end(&f);
+}
+
+static bool is_listed(struct fixture *f, const char *id_or_name)
+{
+    json_t *json = core_template_to_json(f->core, id_or_name, NULL);
+
+    json_decref(json);
+    return json != NULL;
+}
+
+TEST(sandboxes_keep_what_they_stand_on)
+{
+    struct fixture f;
+    struct made made = {0};
+    struct sandbox *sb;
+    char first[64];
+
+    fixture_begin(&f);
+    (void)snprintf(first, sizeof(first), "%s", build(&f, "mine", "{\"ready\": \":\"}", &made));
+    wanted_template = "mine";
+    sb = fixture_sandbox(&f, ask_template, NULL);
+    ASSERT_TRUE(build(&f, "mine", "{\"ready\": \"true\"}", &made)[0]); /* takes the name */
+    ASSERT_TRUE(is_listed(&f, first));
+    fixture_sleep(&f, sb);
+    fixture_wake(&f, sb);
+
+    wanted_template = "mine";
+    sb = fixture_sandbox(&f, ask_template, NULL);
+    ASSERT_OK(core_template_remove(f.core, "mine", NULL));
+    ASSERT_FALSE(is_listed(&f, "mine"));
+    ASSERT_TRUE(is_listed(&f, sb->template_id));
+    fixture_sleep(&f, sb);
+    fixture_wake(&f, sb);
+    json_decref(made.template);
+    fixture_end(&f);
+}
+
+static uint64_t wanted_mib;
+static void ask_disk(struct sandbox_spec *spec)
+{
+    spec->disk_mib = wanted_mib;
+}
+
+TEST(least_recently_used_that_nobody_needs_goes)
+{
+    struct fixture f;
+    struct made made = {0};
+    struct sandbox *first = NULL, *others[40];
+    char id[64], second[64];
+
+    fixture_begin(&f);
+    wanted_mib = 16;
+    first = fixture_sandbox(&f, ask_disk, NULL);
+    ASSERT_TRUE(build(&f, "named", "{\"ready\": \":\"}", &made)[0]);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        wanted_mib = 17 + i;
+        others[i] = fixture_sandbox(&f, ask_disk, NULL);
+    }
+    ASSERT_EQ(f.core->n_templates, ARRAY_SIZE(others) + 2); /* all are needed */
+    (void)snprintf(second, sizeof(second), "%s", others[0]->template_id);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        fixture_remove(&f, others[i]);
+    for (size_t i = 0; i < 20; i++) {
+        wanted_mib = 100 + i;
+        fixture_remove(&f, fixture_sandbox(&f, ask_disk, NULL));
+    }
+    ASSERT_FALSE(is_listed(&f, second));
+    (void)snprintf(id, sizeof(id), "%s", first->template_id);
+    ASSERT_TRUE(is_listed(&f, id) && is_listed(&f, "named"));
+    ASSERT_EQ(f.core->n_templates, CORE_TEMPLATES_SPARE_MAX + 2);
+    fixture_sleep(&f, first);
+    fixture_wake(&f, first);
+    fixture_restart(&f);
+    ASSERT_EQ(f.core->n_templates, CORE_TEMPLATES_SPARE_MAX + 2);
     json_decref(made.template);
     fixture_end(&f);
 }

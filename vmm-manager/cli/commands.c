@@ -164,7 +164,10 @@ const struct command commands[] = {
     {"template ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_template_ls, "List templates", NULL,
      NULL},
     {"template rm", "NAME...", 1, ARGS_ANY, 0, NEVER, COMPLETE_TEMPLATE, verb_template_rm,
-     "Remove templates", NULL, NULL},
+     "Remove templates",
+     "Snapshots keep a template. With sandboxes on it only its name goes; the template follows\n"
+     "when nobody needs it any more and there are more than 32 such.",
+     NULL},
     {"pool ls", "", 0, 0, 0, NEVER, COMPLETE_NOTHING, verb_pool_ls, "List warm pools",
      "A pool keeps sandboxes of a template running and ready; `run` and `create` take one of them\n"
      "when it fits. CLAIMS were served that way, MISSES found none ready.",

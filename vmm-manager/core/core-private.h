@@ -21,10 +21,11 @@
 #define CORE_CREATIONS_MAX 16u /* in flight; more wait */
 #define CORE_CREATION_QUEUE_MAX 1024u
 #define CORE_MIN_FREE_MIB 256u
-#define CORE_TEMPLATES_MAX 32u /* the least recently used goes first */
-#define CORE_POOLED_MAX 32u    /* warm sandboxes that nobody has claimed, of all templates */
-#define CORE_SESSIONS_MAX 32u  /* per sandbox */
-#define CORE_WATCHES_MAX 4096u /* per sandbox */
+#define CORE_TEMPLATES_MAX 4096u
+#define CORE_TEMPLATES_SPARE_MAX 32u /* that nobody needs: the least recently used goes first */
+#define CORE_POOLED_MAX 32u          /* warm sandboxes that nobody has claimed, of all templates */
+#define CORE_SESSIONS_MAX 32u        /* per sandbox */
+#define CORE_WATCHES_MAX 4096u       /* per sandbox */
 
 struct template;
 struct creation;

@@ -6,7 +6,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
+#include "core/pool.h"
 #include "core/resolve-cache.h"
+#include "core/sandbox-private.h"
 #include "core/template-private.h"
 #include "store/snapshot.h"
 
@@ -91,10 +93,36 @@ void template_load_recipe(struct template *t)
 
 /* ---- names ---- */
 
+static bool has_snapshots(const struct template *t)
+{
+    return t->core->snapshots && snapshot_template_in_use(t->core->snapshots, t->manifest.id);
+}
+
+/* One that is being made boots cold without it, and one of a pool goes with it. */
+static bool has_sandboxes(const struct template *t)
+{
+    const struct core *core = t->core;
+
+    for (size_t i = 0; i < core->n_sandboxes; i++) {
+        const struct sandbox *sb = core->sandboxes[i];
+
+        if (sb->state != SANDBOX_CREATING && !sb->pooled &&
+            strcmp(sb->template_id, t->manifest.id) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *template_in_use(const struct template *t)
+{
+    if (has_snapshots(t))
+        return "snapshots of sandboxes lie over it";
+    return has_sandboxes(t) ? "sandboxes stand on it" : NULL;
+}
+
 bool template_is_needed(const struct template *t)
 {
-    return store_template_has_name(t->core->store, t->manifest.id) ||
-           (t->core->snapshots && snapshot_template_in_use(t->core->snapshots, t->manifest.id));
+    return store_template_has_name(t->core->store, t->manifest.id) || template_in_use(t);
 }
 
 int template_set_name(struct core *core, const char *id, const char *name, struct error *err)
@@ -186,28 +214,34 @@ json_t *core_template_to_json(struct core *core, const char *id_or_name, struct 
     return json;
 }
 
-/* By name: the name goes, and the template when it was its last. */
+/* By name: the name goes, and the template when it was its last and no sandbox stands on it. */
 int core_template_remove(struct core *core, const char *id_or_name, struct error *err)
 {
     char id[MANIFEST_ID_SIZE];
     struct template *t;
+    bool by_name;
     int r;
 
     r = template_find_id(core, id_or_name, id, err);
     if (r < 0)
         return r;
     t = template_lookup(core, id);
+    by_name = strcmp(id_or_name, id) != 0;
     if (t->state == TEMPLATE_MAKING)
         return error_set_code(err, ERR_CONFLICT, "template '%s': is being made", id_or_name);
-    if (core->snapshots && snapshot_template_in_use(core->snapshots, id))
-        return error_set_code(
-            err, ERR_CONFLICT,
-            "template '%s': snapshots of sandboxes lie over it; remove them first", id_or_name);
-    if (strcmp(id_or_name, id) != 0) {
+    if (has_snapshots(t) || (!by_name && has_sandboxes(t)))
+        return error_set_code(err, ERR_CONFLICT, "template '%s': %s; remove them first", id_or_name,
+                              template_in_use(t));
+    if (by_name) {
         store_template_unname(core->store, id_or_name);
         resolve_cache_clear(core);
         if (store_template_has_name(core->store, id))
             return 0;
+        if (template_in_use(t)) { /* goes later, like any that nobody asks for */
+            pools_template_gone(core, id);
+            store_pool_delete(core->store, id);
+            return 0;
+        }
     }
     log_info("Removing template '%s'", id);
     template_discard(t, NULL);

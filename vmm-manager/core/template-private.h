@@ -33,6 +33,7 @@ struct template
     enum template_state state;
     unsigned refs; /* of clones that still need its files */
     bool proven;
+    bool spare; /* nobody needs it, as of the last look; see templates_evict() */
     uint64_t used_wall_usec;
     struct stat files[3];         /* memory, state, disk as they were when they were checked */
     struct template_build *build; /* owned, while MAKING */
@@ -50,7 +51,12 @@ const char *template_build_vm_id(const struct template_build *b);
 void template_build_vm_gone(struct template_build *b, const char *reason);
 
 struct template *template_lookup(struct core *core, const char *id);
-/* It has a name, or a snapshot lies over it: not to be removed without being asked to. */
+/*
+ * What lies over its files, for people, NULL: nothing. Without them a sandbox goes on, but cannot
+ * be paused, and a snapshot is lost.
+ */
+const char *template_in_use(const struct template *t);
+/* That, or it has a name: not to be removed without being asked to. */
 bool template_is_needed(const struct template *t);
 /* From its directory, if there is one. */
 void template_load_recipe(struct template *t);

@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "core/pool.h"
-#include "core/sandbox-private.h"
 #include "core/template-private.h"
-#include "store/snapshot.h"
+
+#define EVICTIONS_AT_ONCE 4u
 
 const char *template_id(const struct template *t)
 {
@@ -167,29 +167,16 @@ struct template *template_unref(struct template *t)
     return NULL;
 }
 
-/* Snapshots of these will lie over it. */
-static bool carries_sandboxes(const struct template *t)
-{
-    const struct core *core = t->core;
-
-    for (size_t i = 0; i < core->n_sandboxes; i++) {
-        const struct sandbox *sb = core->sandboxes[i];
-
-        if (sb->state != SANDBOX_CREATING && !sb->pooled &&
-            strcmp(sb->template_id, t->manifest.id) == 0)
-            return true;
-    }
-    return false;
-}
-
 /*
  * The files go at once even when a clone is still being restored from them: what it has opened it
  * keeps, and if it has not, its creation falls back to a cold boot like any that cannot be
- * restored. One that only failed to be restored keeps its files while others stand on them: it may
- * have been the VMM's fault.
+ * restored. They stay while something lies over them: that one clone could not be restored may have
+ * been its VMM's fault.
  */
 void template_discard(struct template *t, const struct error *reason)
 {
+    const char *use;
+
     if (t->state == TEMPLATE_DISCARDED)
         return;
     if (reason)
@@ -197,33 +184,47 @@ void template_discard(struct template *t, const struct error *reason)
     t->state = TEMPLATE_DISCARDED;
     pools_template_gone(t->core, t->manifest.id);
     template_unlist(t);
-    if (t->core->snapshots && snapshot_template_in_use(t->core->snapshots, t->manifest.id))
-        log_warning("Template '%s' stays: snapshots lie over it", t->manifest.id);
-    else if (reason && carries_sandboxes(t))
-        log_warning("Template '%s' stays: sandboxes stand on it", t->manifest.id);
+    use = template_in_use(t);
+    if (use)
+        log_warning("Files of template '%s' stay: %s", t->manifest.id, use);
     else
         template_delete(t);
     if (t->refs == 0)
         (void)template_free(t);
 }
 
-/* Makes room for a new one: the least recently used that nobody needs now goes. */
-static int templates_evict(struct core *core, struct error *err)
+static struct template *oldest_spare(const struct core *core)
 {
     struct template *oldest = NULL;
 
-    if (core->n_templates < CORE_TEMPLATES_MAX)
-        return 0;
     for (struct template *t = core->templates; t; t = t->next) {
-        if (t->refs == 0 && t->state != TEMPLATE_MAKING && !template_is_needed(t) &&
-            (!oldest || t->used_wall_usec < oldest->used_wall_usec))
+        if (t->spare && (!oldest || t->used_wall_usec < oldest->used_wall_usec))
             oldest = t;
     }
-    if (!oldest)
-        return error_set_code(err, ERR_TOO_MANY, "all %u templates are in use", CORE_TEMPLATES_MAX);
-    log_info("Removing template '%s', the least recently used of %u", oldest->manifest.id,
-             CORE_TEMPLATES_MAX);
-    template_discard(oldest, NULL);
+    return oldest;
+}
+
+/* Makes room for a new one. A few at a time: after the end of a large batch there may be many. */
+static int templates_evict(struct core *core, struct error *err)
+{
+    size_t n_spare = 0;
+
+    if (core->n_templates < CORE_TEMPLATES_SPARE_MAX)
+        return 0;
+    for (struct template *t = core->templates; t; t = t->next) {
+        t->spare = t->refs == 0 && t->state != TEMPLATE_MAKING && !template_is_needed(t);
+        n_spare += t->spare;
+    }
+    for (unsigned i = 0; i < EVICTIONS_AT_ONCE && n_spare >= CORE_TEMPLATES_SPARE_MAX; i++) {
+        struct template *t = oldest_spare(core);
+
+        log_info("Removing template '%s', the least recently used of %zu", t->manifest.id, n_spare);
+        template_discard(t, NULL);
+        n_spare--;
+    }
+    if (core->n_templates >= CORE_TEMPLATES_MAX)
+        return error_set_code(err, ERR_TOO_MANY, "there are %zu templates, the limit of this host",
+                              core->n_templates);
     return 0;
 }
 
