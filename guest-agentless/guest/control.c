@@ -185,9 +185,10 @@ static const char *root_of(const struct server *s)
     return s->options.root ? s->options.root : "/";
 }
 
-/* Runs thaw (given) or sync (NULL) in a child outside the users' cgroups. */
+/* Runs thaw (given, it came just now) or sync (NULL) in a child outside the users' cgroups. */
 static int start_helper(struct server *s, const Hearth__V1__Thaw *thaw)
 {
+    uint64_t began_usec = clock_now_usec();
     struct control *c = &s->control;
     struct error err = {0};
     int fds[2], r;
@@ -197,7 +198,7 @@ static int start_helper(struct server *s, const Hearth__V1__Thaw *thaw)
     c->pid = fork();
     if (c->pid == 0) {
         if (thaw) {
-            r = identity_apply(thaw, root_of(s), &err);
+            r = identity_apply(thaw, began_usec, root_of(s), &err);
             if (r < 0)
                 spawn_fail(fds[1], HEARTH__V1__CODE__CODE_SYSTEM, -r, "%s", err.text);
         } else if (!s->options.fake_identity) {
@@ -341,7 +342,7 @@ void control_thaw(struct server *s, uint32_t channel, const Hearth__V1__Thaw *th
         return;
     }
     if (s->is_init && !s->control.freezer && process_none_left(s)) {
-        r = identity_apply(thaw, root_of(s), &err);
+        r = identity_apply(thaw, clock_now_usec(), root_of(s), &err);
         if (r < 0)
             control_fail(s, -r, err.text);
         else

@@ -162,20 +162,31 @@ static int open_etc(const char *root)
     return fd < 0 ? -errno : (int)fd;
 }
 
-int identity_apply(const Hearth__V1__Thaw *thaw, const char *root, struct error *err)
+static int apply_wall_clock(uint64_t realtime_nsec, uint64_t received_usec, struct error *err)
+{
+    uint64_t nsec = realtime_nsec + (clock_now_usec() - received_usec) * 1000;
+    const struct timespec now = {
+        .tv_sec = (time_t)(nsec / NSEC_PER_SEC),
+        .tv_nsec = (long)(nsec % NSEC_PER_SEC),
+    };
+
+    if (clock_settime(CLOCK_REALTIME, &now) < 0)
+        return error_set(err, errno, "thaw: wall clock: %s", errno_text(errno));
+    return 0;
+}
+
+int identity_apply(const Hearth__V1__Thaw *thaw, uint64_t received_usec, const char *root,
+                   struct error *err)
 {
     _cleanup_close_ int etc_fd = -EBADF;
-    struct timespec now = {
-        .tv_sec = (time_t)(thaw->realtime_nsec / NSEC_PER_SEC),
-        .tv_nsec = (long)(thaw->realtime_nsec % NSEC_PER_SEC),
-    };
     int r;
 
     r = apply_entropy(&thaw->entropy, err);
     if (r < 0)
         return r;
-    if (clock_settime(CLOCK_REALTIME, &now) < 0)
-        return error_set(err, errno, "thaw: wall clock: %s", errno_text(errno));
+    r = apply_wall_clock(thaw->realtime_nsec, received_usec, err);
+    if (r < 0)
+        return r;
     if (sethostname(thaw->hostname, strlen(thaw->hostname)) < 0)
         return error_set(err, errno, "thaw: host name: %s", errno_text(errno));
     r = apply_boot_id(thaw->boot_id, root, err);
