@@ -191,6 +191,20 @@ int image_list(struct image **ret, size_t *ret_count, struct error *err)
     return 0;
 }
 
+bool image_has_other_name(const struct image *image)
+{
+    _cleanup_free_ struct image *images = NULL;
+    size_t count = 0;
+
+    if (image_list(&images, &count, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(images[i].sha256, image->sha256) == 0 &&
+            strcmp(images[i].name, image->name) != 0)
+            return true;
+    return false;
+}
+
 /* Removes a blob that no name points to and nobody uses. The lock is held. */
 static int drop_blob(const char *sha256, char *const *in_use, struct error *err)
 {

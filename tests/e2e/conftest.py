@@ -51,8 +51,10 @@ def pytest_runtest_makereport(item, call):
 
 
 def jailed_in(state):
-    """Pids of Firecrackers of a state directory; apart, as many idle ones as the daemon may keep."""
-    used, idle, recorded = [], [], set()
+    """Pids of Firecrackers of a state directory; apart, as many idle ones as the daemon may keep.
+
+    One that is being started is two processes for a moment, the jailer and its child."""
+    used, idle, recorded = [], {}, set()
     for path in pathlib.Path(state).glob("fc/vms/[a-z0-9]*"):
         try:
             recorded.add(json.loads(path.read_text())["pid"])
@@ -64,10 +66,12 @@ def jailed_in(state):
             words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if "--id" in words[:-1] and words[words.index("--id") + 1] in slots:
-            (used if int(entry) in recorded else idle).append(int(entry))
+        slot = words[words.index("--id") + 1] if "--id" in words[:-1] else None
+        if slot in slots:
+            (used if int(entry) in recorded else idle.setdefault(slot, [])).append(int(entry))
     kept = int(os.environ.get("HEARTH_FC_POOL", 2))
-    return used + idle[kept:], idle[:kept]
+    idle = list(idle.values())
+    return used + sum(idle[kept:], []), sum(idle[:kept], [])
 
 
 def processes_naming(text):

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from client import ApiError
-from conftest import CACHE, Hearth, private_cache, wait_until
+from conftest import CACHE, Hearth, private_cache, shared_sandbox, wait_until
 
 BAD = {
     "unknown_image": ({"image": "no-such-image"}, "image_not_found", "no-such-image"),
@@ -133,7 +133,10 @@ def test_same_tree_gives_the_same_image(hearth, workdir):
     first = hearth.client.get("/v1/images/dash")["sha256"]
     hearth.cli("image", "import", "--name", "dash-again", workdir / "tree-dash", check=True)
     assert hearth.client.get("/v1/images/dash-again")["sha256"] == first
+    shared_sandbox(hearth, "dash")  # needs the content, not both names
     hearth.cli("image", "rm", "dash-again", check=True)
+    refused = hearth.cli("image", "rm", "dash")
+    assert refused.returncode == 1 and b"a sandbox stands on it" in refused.stderr
     assert hearth.client.get("/v1/images/dash")["sha256"] == first
 
 

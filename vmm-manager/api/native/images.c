@@ -328,7 +328,8 @@ void handle_image_remove(struct request *req)
         request_answer_error(req, &err);
         return;
     }
-    if (err.errnum == 0 && core_image_in_use(native_of(req)->core, image.sha256)) {
+    if (err.errnum == 0 && core_image_in_use(native_of(req)->core, image.sha256) &&
+        !image_has_other_name(&image)) {
         error_set_code(&err, ERR_IMAGE_IN_USE, "image '%s': a sandbox stands on it", name);
         request_answer_error(req, &err);
         return;
