@@ -200,7 +200,7 @@ bool image_has_other_name(const struct image *image)
         return false;
     for (size_t i = 0; i < count; i++)
         if (strcmp(images[i].sha256, image->sha256) == 0 &&
-            strcmp(images[i].name, image->name) != 0)
+            strcmp(images[i].name, image->name) != 0 && !image_name_is_hidden(images[i].name))
             return true;
     return false;
 }

@@ -35,7 +35,7 @@ struct image {
 int image_find(const char *name, struct image *ret, struct error *err);
 /* The same, and the EROFS file is there afterwards. Blocks. */
 int image_ready(const char *name, struct image *ret, struct error *err);
-/* Its content goes by another name too. Reads all records. */
+/* Its content goes by another name too that is not hidden. Reads all records. */
 bool image_has_other_name(const struct image *image);
 /* For who looks for the least used. */
 void image_note_use(const char *sha256);

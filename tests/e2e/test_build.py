@@ -318,6 +318,17 @@ def test_client_that_goes_away_ends_its_build(hearth, small):
     assert "gone:1" not in names(hearth)
 
 
+def test_built_image_in_use_keeps_its_name(hearth, small, context):
+    """The build's own name for the same content does not count."""
+    write(context, "FROM small\nRUN echo used > /used\n")
+    assert build(hearth, context, tag="used:1").returncode == 0
+    box = hearth.create("used:1")
+    refused = hearth.cli("image", "rm", "used:1")
+    assert refused.returncode == 1 and b"a sandbox stands on it" in refused.stderr
+    box.remove()
+    hearth.cli("image", "rm", "used:1", check=True)
+
+
 def test_interrupt_of_the_command_line(hearth, small, context):
     write(context, SLOW)
     child = hearth.popen("image", "build", "-t", "interrupted:1", str(context), stdout=subprocess.PIPE,

@@ -237,7 +237,7 @@ int core_template_remove(struct core *core, const char *id_or_name, struct error
         resolve_cache_clear(core);
         if (store_template_has_name(core->store, id))
             return 0;
-        if (template_in_use(t)) { /* goes later, like any that nobody asks for */
+        if (has_sandboxes(t)) { /* goes later, like any that nobody asks for */
             pools_template_gone(core, id);
             store_pool_delete(core->store, id);
             return 0;
